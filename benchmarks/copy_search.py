@@ -4,8 +4,8 @@
 
 The photos are the files of the folders, each once, then with another crop, light and JPEG quality
 until there are enough: 8% to 20% are cut off, more than a copy lacks. Copies are planted that are
-resized, cropped by 5%, recompressed, brightened, and all of it. `fingerprints` is the time to read
-all photos.
+resized, cropped by 5%, recompressed, brightened, turned, and all of it but turned. `fingerprints`
+is the time to read all photos.
 """
 
 import argparse
@@ -47,6 +47,8 @@ PLANTED = {
     "cropped by 5%": cropped,
     "recompressed": lambda image, _: recompressed(image, 70),
     "brightened": brightened,
+    "turned by a quarter": lambda image, _: image.transpose(Image.Transpose.ROTATE_90),
+    "upside down": lambda image, _: recompressed(image.transpose(Image.Transpose.ROTATE_180), 85),
     "all": lambda image, rng: recompressed(
         brightened(cropped(image, rng), rng).resize((image.width // 2, image.height // 2)), 75
     ),

@@ -2,7 +2,8 @@
 
 Photos of a fixed camera are alike, whatever they show. So candidates are the nearest by what is
 left of small photos without the mean photo and the first principal components, for each of several
-crops, mirrored or not: at most `CANDIDATES` of each photo. A coarse comparison leaves few of them.
+crops, mirrored or not, and of whole photos that are turned by quarters: at most `CANDIDATES` of
+each photo. A coarse comparison leaves few of them.
 Their crop is refined by least squares (Gauss-Newton steps; Lucas and Kanade, 1981), and what is
 left of both is compared in one frame.
 
@@ -68,6 +69,11 @@ _PLACES = (0.0, CROP / 2, CROP)
 _CROPS = [_WHOLE, (CROP, CROP, CROP, CROP)]
 _CROPS += [(top, CROP - top, left, CROP - left) for top in _PLACES for left in _PLACES]
 _LIMITS = (-0.02, 0.12)  # Shares of a refined crop.
+# How a photo and what it may be a crop of are compared: the orientation of the photo, see
+# `_oriented`, and the number of the crop. Who turns photos does not crop them.
+_ORIENTATIONS = 8
+_VIEWS = [(orientation, crop) for orientation in (0, 1) for crop in range(len(_CROPS))]
+_VIEWS += [(orientation, 0) for orientation in range(2, _ORIENTATIONS)]
 _SMALL, _COMPONENTS, _LEAST_COSINE = 12, 64, 0.5  # Pixels per side and numbers of candidates.
 # What remains of a pair at this size, before its crop is refined. Of planted copies in four sets of
 # photos, resized, cropped, brightened and compressed, 0.58 or more remained.
@@ -217,13 +223,17 @@ def _near(images, is_fixed, progress):
 
     def near_ones(limits, frames, some, view):
         photos, others = greys[some.T].astype("float32")
-        mirrored = view >= len(_CROPS)
-        photos[mirrored] = photos[mirrored, :, ::-1]
-        crops = np.array(_CROPS, "float32")[view % len(_CROPS)]
+        orientations, numbers = np.array(_VIEWS)[view].T
+        for orientation in np.unique(orientations):
+            places = orientations == orientation
+            photos[places] = _oriented(photos[places], orientation)
+        crops = np.array(_CROPS, "float32")[numbers]
         change = frames.changes(photos, others, crops)
+        # Another hand that is turned is alike, too.
+        most = np.where(orientations > 1, _ONE_FRAME.change, limits.change)
         # Noise of a pixel of the file is less in the mean of several.
         side = np.minimum(*sizes[some.T])
-        return some[change < limits.change / np.maximum(side / _SIDE, 1)]
+        return some[change < most / np.maximum(side / _SIDE, 1)]
 
     near = [np.empty((0, 2), int)]
     with (
@@ -244,18 +254,20 @@ def _near(images, is_fixed, progress):
 def _candidates(greys, progress):
     """Returns pairs of a photo and one that it may be a crop of, `(P, 2)`, and the view `(P,)`.
 
-    A view is the number of the crop, more by the number of crops for mirrored ones.
+    A view is the number of a row of `_VIEWS`.
     """
     count = len(greys)
-    whole = _unit(_cut_all(greys, _WHOLE, _SMALL))
-    mirrored = whole.reshape(count, _SMALL, _SMALL)[:, :, ::-1].reshape(count, -1)
-    crops = []
-    for crop in _CROPS:
+    whole = _unit(_cut_all(greys, _WHOLE, _SMALL)).reshape(count, _SMALL, _SMALL)
+    owns, queries = {}, {}
+    for number, crop in enumerate(_CROPS):
         small = _unit(_cut_all(greys, crop, _SMALL))
         mean, axes, scales = _whitening(small, 0.1)
         axes = (axes * scales[:-1])[:, :_COMPONENTS]
-        crops.append([_scaled((part - mean) @ axes) for part in (small, whole, mirrored)])
-    views = [(queries[mirror], own) for mirror in (0, 1) for own, *queries in crops]
+        owns[number] = _scaled((small - mean) @ axes)
+        for orientation in [orientation for orientation, of in _VIEWS if of == number]:
+            photos = _oriented(whole, orientation).reshape(count, -1)
+            queries[orientation, number] = _scaled((photos - mean) @ axes)
+    views = [(queries[view], owns[view[1]]) for view in _VIEWS]
     some_pairs, most = [], min(CANDIDATES, count - 1)
     with progress_bar(count, "copies", disable=not progress) as bar:
         for start in range(0, count, _AT_ONCE):
@@ -282,19 +294,29 @@ def _likely(greys, pairs, views):
     def left(photos, crop):
         return _scaled((_unit(_cut_all(photos, crop, side)) - mean) @ whiten)
 
-    wholes = left(greys, _WHOLE)
-    mirrored = left(greys[:, :, ::-1], _WHOLE)
     correlations = np.zeros(len(pairs), "float32")
-    for number, crop in enumerate(_CROPS):
-        for photos, view in ((wholes, number), (mirrored, number + len(_CROPS))):
-            own = np.flatnonzero(views == view)
+    orientations, numbers = np.array(_VIEWS)[views].T
+    for orientation in np.unique(orientations):
+        turned = orientations == orientation
+        photos, place_of = np.unique(pairs[turned, 0]), np.zeros(len(greys), int)
+        place_of[photos] = np.arange(len(photos))
+        wholes = left(_oriented(greys[photos], orientation), _WHOLE)
+        for number in np.unique(numbers[turned]):
+            own = np.flatnonzero(turned & (numbers == number))
             others, place = np.unique(pairs[own, 1], return_inverse=True)
-            if len(own):
-                crops = left(greys[others], crop)
-                products = np.einsum("pd,pd->p", photos[pairs[own, 0]], crops[place])
-                correlations[own] = products
+            crops = left(greys[others], _CROPS[number])
+            products = np.einsum("pd,pd->p", wholes[place_of[pairs[own, 0]]], crops[place])
+            correlations[own] = products
     is_likely = correlations >= _LEAST_COARSELY
     return pairs[is_likely], views[is_likely]
+
+
+def _oriented(photos, orientation):
+    """Returns photos `(N, side, side)` in one of the eight orientations of a square.
+
+    Odd ones are mirrored; the half of an orientation is the number of quarter turns.
+    """
+    return np.rot90(photos[:, :, ::-1] if orientation % 2 else photos, orientation // 2, (1, 2))
 
 
 def _some(greys):

@@ -108,6 +108,13 @@ def test_changed_copies_are_found_among_photos_of_a_fixed_camera(camera, kind):
     assert copies.pairs == [Copy(number, 60 + number, NEAR) for number in range(20)]
 
 
+@pytest.mark.parametrize("turn", Image.Transpose)
+def test_turned_and_mirrored_photos_are_near_copies(camera, turn):
+    turned = [recompressed(picture.transpose(turn), 85) for picture in camera[:10]]
+    pairs = find_in_camera(camera, *turned).pairs
+    assert pairs == [Copy(number, 60 + number, NEAR) for number in range(10)]
+
+
 def test_among_other_photos_those_of_a_fixed_camera_are_no_copies(camera):
     copies = find_in_camera(camera, *PICTURES)
     assert copies.fixed == len(camera)
