@@ -33,7 +33,7 @@ demo: $(DEMO_VENV)/.ready  ## Find wrong labels, train, evaluate and export on d
 	rm -rf demo
 	$(DEMO_VENV)/bin/python examples/demo.py demo
 
-test: $(SETUP)  ## Run the default test suite (about 40 min on 2 cores).
+test: $(SETUP)  ## Run the default test suite (20 to 40 min on 2 cores).
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
 	  --no-grappler --durations=10 -m "not slow"
 

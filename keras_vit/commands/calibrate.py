@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command, shared_arguments
@@ -89,3 +90,7 @@ class Calibrate(Command):
     def run(self) -> None:
         """Calibrates and prints what holds."""
         self.result()
+        name = shlex.quote(self.model)
+        print(
+            f"next    keras-vit export {name}, again if you did before: an export keeps its answers"
+        )

@@ -48,8 +48,7 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     Raises:
         ValueError: If a path does not exist, or a folder has no images.
     """
-    if isinstance(paths, PATHS):
-        paths = [paths]
+    paths = [paths] if isinstance(paths, PATHS) else list(paths)
     files = []
     for path in map(pathlib.Path, paths):
         if path.is_dir():
@@ -66,6 +65,9 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
             files.append(str(path))
         else:  # Opening a pipe would wait for ever.
             reason = f". {NO_FILE}" if path.exists() else ""
+            whole = " ".join(map(os.fspath, paths))
+            if os.path.exists(whole):  # A shell has divided it.
+                reason = f'. A path with spaces needs quotes: "{whole}"'
             raise ValueError(
                 f"An image must be an existing file or folder. Received: {path}{reason}"
             )

@@ -251,12 +251,12 @@ def _check_levels(folder, images, parts, notes):
     counts = collections.Counter(name for names in only_folders.values() for name in names)
     repeated = sorted(name for name, count in counts.items() if count > 1)
     if len(repeated) > 1:
-        outer = ", ".join(sorted(only_folders)[:3])
+        outer, same = ", ".join(sorted(only_folders)[:3]), ", ".join(repeated[:3])
         way = "--folders parts" if parts else "--folders classes"
         raise ValueError(
-            "Folders of classes must not hold folders of the same names. If the classes are "
-            f"{outer}, give {way}; if they are {', '.join(repeated[:3])}, put those into folders "
-            "train and test, or list the images in a CSV file path,label,split. "
+            f"It must be clear which folders are the classes: several of them hold {same}. If the "
+            f"classes are {outer}, give {way}; if they are {same}, name the outer folders train "
+            "and test, or list the images in a CSV file path,label,split. "
             f"Received: {printable(folder)}"
         )
     deeper = [f"{name}/{other}" for name in inner for other in sorted(inner[name] - {"."})]

@@ -207,8 +207,9 @@ def find_decision(
                 f"Received: {bound.wrong} of {bound.answered} answers wrong, at the threshold "
                 f"{bound.threshold:.3f} that {len(chosen[0])} other photos chose. "
                 + what_would_pass(bound.wrong, bound.answered, *limits)
-                + " Give more calibration photos; raising --max-error until it passes is what the "
-                "bound forbids."
+                + " Give more calibration photos, or a classifier with fewer errors. To raise "
+                "--max-error until it passes would prove nothing; without a bound the classifier "
+                "is used and exported as before."
             )
     before = calibration_of(*(values[testing] for values in _class_answers(scores)))
     after = calibration_of(confidence[testing], is_right[testing])
