@@ -66,7 +66,7 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
         else:  # Opening a pipe would wait for ever.
             reason = f". {NO_FILE}" if path.exists() else ""
             whole = " ".join(map(os.fspath, paths))
-            if os.path.exists(whole):  # A shell has divided it.
+            if len(paths) > 1 and os.path.exists(whole):  # A shell has divided it.
                 reason = f'. A path with spaces needs quotes: "{whole}"'
             raise ValueError(
                 f"An image must be an existing file or folder. Received: {path}{reason}"

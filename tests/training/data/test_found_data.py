@@ -175,6 +175,13 @@ def test_a_pipe_named_as_an_image_is_left_out_and_named(make_folder, capsys):
         image_files(folder / "a" / "q.jpg")
 
 
+def test_a_path_that_a_shell_has_divided_needs_quotes(make_folder):
+    folder = make_folder({"two words": 1})
+    parts = str(folder / "two words").split(" ")
+    with pytest.raises(ValueError, match='two. A path with spaces needs quotes: ".*two words"$'):
+        image_files(parts)
+
+
 @pytest.mark.parametrize("separator", [",", " ", "|"])
 @pytest.mark.parametrize("task", [None, "multilabel"])
 def test_another_separator_is_an_option(table, separator, task):
