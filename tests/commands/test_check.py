@@ -63,8 +63,8 @@ def test_the_labels_have_a_count_and_what_the_features_are_right_for(report):
     doubted = len(report.of_kind("wrong labels"))
     labels = f"{doubted} labels" if doubted > 1 else "1 label"
     assert fact.value == (
-        f"{labels} that the features doubt; they are right for {report.expected[0]:.1%} of these "
-        "photos"
+        f"{labels} that the features doubt, which name {report.expected[0]:.1%} of these "
+        "photos right"
     )
 
 

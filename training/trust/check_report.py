@@ -149,7 +149,7 @@ class CheckReport:
             note = f"wrong labels between {first}{more} cannot be seen: these features confuse them"
         if not doubted:
             return NamedFact("labels", "none stands out", note)
-        text = f"that the features doubt; they are right for {self.expected[0]:.1%} of these photos"
+        text = f"that the features doubt, which name {self.expected[0]:.1%} of these photos right"
         return NamedFact("labels", f"{_counted(doubted, 'label')} {text}", note)
 
     def _about_one_color(self):
