@@ -78,6 +78,7 @@ def choose_images(
     class_names: Sequence[str] | None = None,
     *,
     first: str = "test",
+    together: bool = False,
     log: Log | None = None,
 ) -> EvaluatedImages:
     """Returns the images of a data set that a classifier is evaluated on.
@@ -93,6 +94,8 @@ def choose_images(
         class_names: The classes that the data may have, which also name numbers in arrays;
             by default the classes of the classifier.
         first: The split by default, if the run or the data have it; else "test".
+        together: Whether held-out and new images are wanted together. Otherwise data of which more
+            than half is new are other photos than the run's, and the new ones are chosen.
         log: See `find_things`.
 
     Raises:
@@ -110,7 +113,7 @@ def choose_images(
             split = first
         source = open_source(spec, verify=spec.strict or in_memory, recorded=True, min_classes=0)
         _check_classes(source, class_names, given)
-        images = _by_record(source, record, split, recipe.simple)
+        images = _by_record(source, record, split, recipe.simple, together=together)
     if images is None:
         # What is held out then depends on the files that can be decoded.
         verify = spec.strict or in_memory
@@ -199,7 +202,7 @@ def _check_split(split, known):
         )
 
 
-def _by_record(source, record, split, simple):
+def _by_record(source, record, split, simple, *, together):
     """Returns the images by what they were in the run; None if their content is not known."""
     wanted = split or "test"
     part = _part_of_data(source, record, split)
@@ -214,7 +217,7 @@ def _by_record(source, record, split, simple):
     counts = {role: n for role in (*PARTS, NEW, _KNOWN_GROUP) if (n := int((roles == role).sum()))}
     rest = (*_other_parts(source, part), *_notes(source))
     order = (wanted, NEW)
-    if split is None and 2 * counts.get(NEW, 0) > len(pool):
+    if split is None and not together and 2 * counts.get(NEW, 0) > len(pool):
         order = (NEW, wanted)  # Other photos than the run's, a few of which it knows.
     chosen = next((role for role in order if role in counts), None)
     if chosen is None:

@@ -186,7 +186,10 @@ def _common_images(classifiers, spec, split):
     """Returns the images that are held out or new for both, of classes that both have."""
     old_names, new_names = (classifier.class_names for classifier in classifiers)
     all_names = tuple(dict.fromkeys((*old_names, *new_names)))
-    chosen = [choose_images(classifier, spec, split, all_names) for classifier in classifiers]
+    chosen = [
+        choose_images(classifier, spec, split, all_names, together=True)
+        for classifier in classifiers
+    ]
     lines = [
         f"{word:<7} {line}"
         for word, images in zip(("OLD", "NEW"), chosen, strict=True)
