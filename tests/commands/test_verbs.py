@@ -341,7 +341,9 @@ def test_calibrate_gives_the_classifier_with_the_threshold_of_the_command(comman
     calibrated = keras_vit.calibrate(without, photos, **bounds, log=lines.append)
     outcome = command("calibrate", tmp_path / "command", photos, "--max-error", 0.3)
     assert outcome.code == 0, outcome.err
-    assert "\n".join(lines).splitlines()[:-1] == outcome.out.splitlines()[:-1]
+    *printed, _, following = outcome.out.splitlines()
+    assert "\n".join(lines).splitlines()[:-1] == printed
+    assert following.startswith("next    keras-vit export ")
     weights = keras_vit.load_classifier(tmp_path / "command").model.get_weights()
     assert all(map(np.array_equal, weights, calibrated.model.get_weights()))
     assert isinstance(calibrated, keras_vit.Classifier)
