@@ -229,7 +229,7 @@ def _near(images, is_fixed, progress):
             photos[places] = _oriented(photos[places], orientation)
         crops = np.array(_CROPS, "float32")[numbers]
         change = frames.changes(photos, others, crops)
-        # Another hand that is turned is alike, too.
+        # With more turns more photos are alike by chance: two hands that make one sign were a pair.
         most = np.where(orientations > 1, _ONE_FRAME.change, limits.change)
         # Noise of a pixel of the file is less in the mean of several.
         side = np.minimum(*sizes[some.T])

@@ -53,11 +53,10 @@ class Classes(Objective):
         return model, origin
 
     def trainer(self, model: keras.Model, plan: Plan) -> Trainer:
-        makes = [make for stage in plan.stages if (make := stage.trainer(plan)) is not None]
         return make_trainer(
             model,
             plan.settings,
-            makes[0] if makes else Trainer,
+            next(filter(None, (stage.trainer(plan) for stage in plan.stages)), Trainer),
             loss=make_loss(plan.settings, plan.class_weight or None),
             metric=make_metric(plan.source.task),
         )
