@@ -509,7 +509,7 @@ class ClassificationReport(EvaluationReport):
         facts += self._facts_of_decision()
         means = self.means
         text = (
-            f"mean accuracy {means['balanced_accuracy']:.4f} (balanced accuracy), mean precision "
+            f"mean accuracy {means['balanced_accuracy']:.1%} (balanced accuracy), mean precision "
             f"{means['macro_precision']:.4f}, mean F1 {means['macro_F1']:.4f}"
         )
         return [*facts, NamedFact("classes", text, numbers=means)]
@@ -521,13 +521,14 @@ class ClassificationReport(EvaluationReport):
             return []
         answered, wrong = decision["answered"], decision["wrong"]
         low, high = exact_interval(answered, self.count)
-        origin = f"{answered} of {self.count}; 95% interval {low:.4f} to {high:.4f}"
-        share = f"{answered / self.count:.4f}"
+        origin = f"95% interval {low:.1%} to {high:.1%}"
+        share = f"{answered / self.count:.1%}, {answered} of {self.count}"
         facts = [NamedFact("answered", share, origin, {"decision": decision})]
         if answered:
             low, high = exact_interval(wrong, answered)
-            origin = f"{wrong}; 95% interval {low:.4f} to {high:.4f}"
-            facts.append(NamedFact("wrong", f"{wrong / answered:.4f} of these", origin, {}))
+            origin = f"95% interval {low:.1%} to {high:.1%}"
+            share = f"{wrong / answered:.1%} of the answers, {wrong} of {answered}"
+            facts.append(NamedFact("wrong", share, origin, {}))
         origin = "mean share of errors over all coverages"
         return [*facts, NamedFact("AURC", f"{decision['AURC']:.4f}", origin, {})]
 

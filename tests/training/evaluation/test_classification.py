@@ -246,7 +246,7 @@ def test_precision_recall_and_f1_are_those_of_scikit_learn(report, scores):
     assert means["balanced_accuracy"] == pytest.approx(balanced, abs=1e-6)
     f1 = metrics.f1_score(labels, predicted, average="macro", **options)
     assert means["macro_F1"] == pytest.approx(f1, abs=1e-6)
-    assert f"{balanced:.4f} (balanced accuracy)" in str(report)
+    assert f"{balanced:.1%} (balanced accuracy)" in str(report)
 
 
 def test_every_answer_is_a_row_and_the_most_confident_errors_are_shown(
