@@ -1,4 +1,4 @@
-"""What timm, transformers, KerasHub, Keras and others call things, and what they are called here.
+"""Names of timm, transformers, KerasHub, Keras and others, and the names here.
 
 Each table has a row for a name: the name elsewhere, the libraries that use it, and the name here or
 a few words. Errors answer with them, and pages can be made from them.
@@ -192,6 +192,14 @@ FLAGS = _table(
     ("--freeze-backbone", "others", 'here --train, whose value "head" trains the head alone'),
     ("--freeze", "ultralytics", 'here --train, whose value "head" trains the head alone'),
     ("--device", "ultralytics", "--strategy"),
+    ("--dataset", TIMM, "--data"),
+    ("--arch", "torchvision", "--model"),
+    # Exports.
+    ("--format", "ultralytics", "--to"),
+    ("--quantize", "others", "--precision"),
+    ("--quantization", "others", "--precision"),
+    ("--int8", "ultralytics", 'here --precision, whose value "int8" is of 8-bit weights'),
+    ("--half", "ultralytics", 'here --precision, whose value "float16" is of 16-bit weights'),
 )
 
 # Arguments of functions, which are no flags.

@@ -270,14 +270,18 @@ def about_size(
     unit = "groups" if grouped else "photos"
     max_error = required(settings.max_error, "max_error")
     given = f"{held_out:,} {unit} to calibrate; {accuracy:.1%} right {of}"
-    aim = f"to answer all with at most {max_error:.1%} of errors"
+    errors = f"at most {max_error:.1%} of errors"
     enough = enough_images(accuracy, settings)
     if enough is not None:
-        return f"{given}: {enough:,} {unit} would do {aim}, in {ENOUGH:.0%} of draws"
+        aim = f"to answer all with {errors}, in {ENOUGH:.0%} of draws"
+        return f"{given}: {enough:,} {unit} would do {aim}"
     # At best all wrong answers are refused, and no right one.
     least = least_answered(max_error, settings.confidence)
     least = _with_choosing(math.ceil(least / max(accuracy, 1e-9)))
-    return f"{given}: no number of {unit} would do {aim}; to answer some, {least:,} or more"
+    return (
+        f"{given}: it must refuse some to keep to {errors}, however many there are; to choose "
+        f"which, at least {least:,} {unit} are needed"
+    )
 
 
 def check_counts(

@@ -114,8 +114,8 @@ def test_no_number_of_groups_makes_up_for_more_errors_than_the_bound():
     settings = DecisionSettings(max_error=0.05)
     line = about_size(0.8, "on the test images", 40, settings, grouped=True)
     # 80 answers without an error of 100 tested groups, and a fifth to choose by.
-    assert "no number of groups would do to answer all" in line
-    assert line.endswith("to answer some, 124 or more")
+    assert "it must refuse some to keep to at most 5.0% of errors, however many there are" in line
+    assert line.endswith("at least 124 groups are needed")
 
 
 @pytest.mark.parametrize(
