@@ -1,4 +1,4 @@
-"""The page docs/fields.md, from the docstrings of the dataclasses that are written as JSON.
+"""The pages docs/*fields.md, from the docstrings of the dataclasses that are written as JSON.
 
     python docs/field_page.py
 
@@ -21,63 +21,83 @@ from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "fields.md"
 EXAMPLE = ROOT / "keras_vit" / "weights" / "vit_mini4_cifar10" / "description.json"
 
-START = """# The fields of recipe.json and description.json
+RECIPE_START = """# The fields of recipe.json
 
 ```python
 import json
 import pathlib
 
-import keras_vit
-
 recipe = json.loads(pathlib.Path("runs/pets/recipe.json").read_text())
 print(recipe["settings"]["learning_rate"], recipe["images"], recipe["test"])
+```
+
+The folder of a classifier has this file with everything that is needed to repeat the run.
+[description.json](description_fields.md) next to it says what the model is.
+
+`None` stands for null. This page is made from the docstrings of the code by
+`python docs/field_page.py`.
+"""
+
+DESCRIPTION_START = """# The fields of description.json
+
+```python
+import keras_vit
+
 description = keras_vit.describe("runs/pets")  # Also of an export or a repository.
 print(description.labels.names, description.image_size, description.license)
 ```
 
-The folder of a classifier has both files. `description.json` says what the model is, and an export
-holds it too. `recipe.json` has everything that is needed to repeat the run.
+The folder of a classifier has this file, and an export holds it too: it says what the model is.
+[recipe.json](fields.md) next to it has the run.
 
 `None` stands for null. This page is made from the docstrings of the code by
 `python docs/field_page.py`.
 """
 
 # Heading, text below it, and the classes; the fields of the first one are listed.
-SECTIONS = (
+RECIPE_SECTIONS = (
     (
-        "## recipe.json",
+        "## Fields",
         "A finished folder has relative paths as they were typed, and the last part of others; the "
         "folder of an unfinished run has the whole paths. Fields without a value are left out, "
         "except for `best` and `test`.",
         (RunRecord,),
     ),
-    ("### facts", "Each fact is an object.", (Fact,)),
+    ("## facts", "Each fact is an object.", (Fact,)),
     (
-        "### settings",
+        "## settings",
         "They are the flags of `keras-vit finetune` and `keras-vit pretrain`, with `_` for `-`, "
         "and have here the defaults of `finetune`.",
         (FineTuning, PreTraining, MaskedPatches),
     ),
-    ("### data", "They are flags of the same commands.", (DataSpec,)),
+    ("## data", "They are flags of the same commands.", (DataSpec,)),
+)
+
+DESCRIPTION_SECTIONS = (
     (
-        "## description.json",
+        "## Fields",
         "Fields that have their default are left out. A classifier of the package has",
         (Description,),
     ),
     (
-        "### config",
+        "## config",
         "The `type` is `ViTConfig`, `AxialConfig` or `BiTConfig`. The first two have",
         (ViTConfig, BlockConfig, AttentionConfig, MLPConfig),
     ),
-    ("### resnet", "The stem of a hybrid has", (ResNetStem,)),
-    ("### resnet with widths", "A stem for small images has", (PoolingStem, ResNetStem)),
-    ("### config of a ResNet", "A `BiTConfig` has", (BiTConfig,)),
-    ("### preprocessing", "How an image becomes the model's input.", (Preprocessing,)),
-    ("### labels", "The classes.", (Labels,)),
+    ("## resnet", "The stem of a hybrid has", (ResNetStem,)),
+    ("## resnet with widths", "A stem for small images has", (PoolingStem, ResNetStem)),
+    ("## config of a ResNet", "A `BiTConfig` has", (BiTConfig,)),
+    ("## preprocessing", "How an image becomes the model's input.", (Preprocessing,)),
+    ("## labels", "The classes.", (Labels,)),
 )
+
+# The start and the sections by the name of the page.
+PAGES = {
+    "fields.md": (RECIPE_START, RECIPE_SECTIONS),
+    "description_fields.md": (DESCRIPTION_START, DESCRIPTION_SECTIONS),
+}
 
 LEFT_OUT = {(RunRecord, "others")}  # Entries that have other names in the file.
 RENAMED = {(Fact, "origin"): "from"}
@@ -122,10 +142,10 @@ def list_of(classes):
     return "\n".join(lines)
 
 
-def page():
-    """Returns the text of the page."""
-    parts = [START.strip()]
-    for heading, text, classes in SECTIONS:
+def page(start, sections):
+    """Returns the text of a page."""
+    parts = [start.strip()]
+    for heading, text, classes in sections:
         parts += [heading, textwrap.fill(text, 100)]
         if Description in classes:
             example = json.loads(EXAMPLE.read_text())
@@ -136,4 +156,5 @@ def page():
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for name, (start, sections) in PAGES.items():
+        (ROOT / "docs" / name).write_text(page(start, sections))

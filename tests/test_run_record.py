@@ -99,13 +99,14 @@ def test_a_reference_of_another_form_is_none():
 
 @pytest.fixture(scope="module")
 def field_page():
-    """The program that writes docs/fields.md."""
+    """The program that writes the pages of fields."""
     return runpy.run_path(str(ROOT / "docs" / "field_page.py"))
 
 
-def test_the_page_of_fields_is_made_from_the_code(field_page):
+@pytest.mark.parametrize("name", ["fields.md", "description_fields.md"])
+def test_a_page_of_fields_is_made_from_the_code(field_page, name):
     """If it differs, run `python docs/field_page.py`."""
-    assert (ROOT / "docs" / "fields.md").read_text() == field_page["page"]()
+    assert (ROOT / "docs" / name).read_text() == field_page["page"](*field_page["PAGES"][name])
 
 
 def test_the_page_of_fields_lists_every_entry_of_a_recipe(field_page):
