@@ -245,6 +245,14 @@ def test_the_plan_and_the_recipe_have_the_steps_of_epochs(data, tmp_path):
     assert "8 steps of 6 images: 48 images seen, 2.0 epochs" in text
 
 
+def test_the_plan_lists_settings_with_their_defaults_in_one_line(data, tmp_path):
+    settings = dataclasses.replace(SETTINGS, weight_decay=0.25)
+    lines = dry_run(run_of(data, tmp_path / "out", settings)).splitlines()
+    (defaults,) = (line for line in lines if line.startswith("defaults "))
+    assert "momentum 0.9, " in defaults
+    assert [line.split() for line in lines if "weight_decay" in line] == [["weight_decay", "0.25"]]
+
+
 def test_settings_among_the_options_are_answered_with_the_third_argument():
     with pytest.raises(TypeError, match=r"FineTuning\(steps=500\)"):
         finetune("photos", "out", num_epochs=1)

@@ -156,10 +156,17 @@ def describe_plan(plan: Plan, record: RunRecord, lines: Mapping[str, str]) -> st
     """
     more = plan_facts(plan, lines)
     taken = {fact.name for fact in (*run_report(record).facts, *more)}
-    shown = {field.name: field_info(field).line for field in dataclasses.fields(plan.all_settings)}
+    fields = {field.name: field for field in dataclasses.fields(plan.all_settings)}
+    defaults = []
     for name, value in plan.all_settings.in_use().items():
-        if name not in taken and shown[name] is None and value is not None:
+        if name in taken or field_info(fields[name]).line is not None or value is None:
+            continue
+        if value == fields[name].default:
+            defaults.append(f"{name} {value}")
+        else:
             more.append(NamedFact(name, str(value)))
+    if defaults:
+        more.append(NamedFact("defaults", ", ".join(defaults)))
     return run_report(record, more).aligned()
 
 
