@@ -250,7 +250,9 @@ def test_the_plan_lists_settings_with_their_defaults_in_one_line(data, tmp_path)
     lines = dry_run(run_of(data, tmp_path / "out", settings)).splitlines()
     (defaults,) = (line for line in lines if line.startswith("defaults "))
     assert "momentum 0.9, " in defaults
-    assert [line.split() for line in lines if "weight_decay" in line] == [["weight_decay", "0.25"]]
+    assert [line.split() for line in lines if line.startswith("weight_decay")] == [
+        ["weight_decay", "0.25"]
+    ]
 
 
 def test_settings_among_the_options_are_answered_with_the_third_argument():
