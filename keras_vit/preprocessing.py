@@ -76,7 +76,7 @@ class Preprocessing:
     Call arguments:
         images: Pixels in [0, 255]: an image `(H, W, C)` or a batch `(B, H, W, C)`, as an array or a
             tensor, also in a `tf.data` map; a PIL image, which EXIF's orientation turns; or a
-            list of images of any sizes. A warning names floats in [0, 1].
+            list of images of any sizes. A warning names floats that were scaled before.
 
     Output shape:
         float32 `(height, width, C)`, or `(B, height, width, C)`; a tensor for a tensor.
@@ -249,7 +249,7 @@ def preprocess_input(
 
     Args:
         x: Images with values in [0, 255], integers or floats: an array or a tensor. A warning
-            names floats in [0, 1], where their values are known.
+            names floats that were scaled before, where their values are known.
         data_format: "channels_last", "channels_first" or None.
         mode: "tf" for [-1, 1]; "torch" for the mean and standard deviation of ImageNet, which
             weights of torchvision, DeiT and other code bases need; "caffe" as in Keras.

@@ -1,6 +1,7 @@
 import io
 import itertools
 import json
+import logging
 import multiprocessing
 import os
 import pathlib
@@ -166,6 +167,25 @@ def test_pixels_divided_by_255_are_named_by_preprocess_and_by_predict(folder):
         classifier.preprocess(pixels)
     with pytest.raises(ValueError, match="uint8.* nearly black"):
         classifier.predict(pixels)
+
+
+def test_a_tf_data_set_is_answered_with_the_call_that_takes_it(folder):
+    photos = tf.data.Dataset.from_tensors(np.zeros((2, 16, 24, 3), "uint8"))
+    with pytest.raises(ValueError, match="classifier.model.predict.*Received: _TensorDataset"):
+        open_predictor(folder).predict(photos)
+
+
+def test_several_classifiers_predict_without_remarks_on_retracing(folder):
+    remarks = []
+    handler = logging.Handler()
+    handler.emit = lambda record: remarks.append(record.getMessage())
+    logging.getLogger("tensorflow").addHandler(handler)
+    try:
+        for _ in range(5):  # Each has a model, whose function is traced.
+            open_predictor(folder).predict(np.zeros((16, 24, 3), "uint8"))
+    finally:
+        logging.getLogger("tensorflow").removeHandler(handler)
+    assert not [remark for remark in remarks if "retracing" in remark]
 
 
 def test_a_corrupt_image_has_its_reason_and_the_others_are_predicted(folder, images, tmp_path):

@@ -156,6 +156,20 @@ def test_floats_from_zero_to_one_get_a_warning(function, kind):
         function(kind(UP_TO_ONE))
 
 
+@pytest.mark.parametrize("function", TAKE_PIXELS)
+def test_pixels_that_are_scaled_twice_get_a_warning(function):
+    photos = np.arange(48, dtype="uint8").reshape(1, 4, 4, 3) * 5
+    with pytest.warns(UserWarning, match=r"floats from -1 to 0.843, which were scaled before"):
+        function(preprocess_input(photos))
+
+
+def test_pixels_below_zero_by_a_resize_get_no_warning():
+    pixels = np.linspace(-8, 250, 48, dtype="float32").reshape(1, 4, 4, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        preprocess_input(pixels)
+
+
 def test_one_such_image_in_a_list_gets_it_too():
     with pytest.warns(UserWarning, match="nearly black"):
         Preprocessing((4, 4))([np.zeros((4, 4, 3), "uint8"), UP_TO_ONE[0]])

@@ -85,6 +85,12 @@ def as_images(images: Images, bit_depth: int = FULL_DEPTH) -> list[str | bytes |
         ValueError: If a path does not exist, a folder has no images, or an image in memory is of
             another type.
     """
+    if hasattr(images, "element_spec"):
+        raise ValueError(
+            "Photos must be paths, a folder or images in memory; a tf.data.Dataset goes to Keras's "
+            "classifier.model.predict, with pixels by classifier.preprocess. "
+            f"Received: {type(images).__name__}"
+        )
     several: Any = [images] if isinstance(images, PATHS) or is_one_image(images) else images
     readable: list[str | bytes | np.ndarray] = []
     for image in several:

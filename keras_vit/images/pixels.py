@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     # Pixels in memory: an array, a tensor, a PIL image, or a list of these.
     Pixels: TypeAlias = npt.ArrayLike | keras.KerasTensor | PIL.Image.Image | Sequence
 
+# Above the largest value of pixels from -1 to 1, or by ImageNet's mean and deviation.
+LARGEST_SCALED = 3
 FULL_DEPTH = 16  # Bits of a 16-bit image that uses its whole range: the high byte is read.
 
 
@@ -32,7 +34,7 @@ def check_no_paths(images: Pixels) -> None:
 
 
 def scaled_pixels(images: Pixels) -> str:
-    """Returns what is wrong with pixels that were divided by 255; "" for other pixels.
+    """Returns what is wrong with pixels that were scaled before; "" for other pixels.
 
     Integers are pixels, and so are images of zeros alone. Tensors of a graph have no values yet.
 
@@ -48,10 +50,14 @@ def scaled_pixels(images: Pixels) -> str:
         except (TypeError, ValueError, NotImplementedError):  # Within a graph.
             continue
         is_float = pixels.dtype.kind in "fV"  # bfloat16 has the kind V.
-        if is_float and pixels.size and pixels.min() >= 0 and 0 < pixels.max() <= 1:
-            return (
-                "Images must have pixels in [0, 255]. Received: floats from "
-                f"{float(pixels.min()):.3g} to {float(pixels.max()):.3g}, which all become nearly "
-                "black; multiply them by 255"
-            )
+        if not is_float or not pixels.size:
+            continue
+        low, high = float(pixels.min()), float(pixels.max())
+        received = (
+            f"Images must have pixels in [0, 255]. Received: floats from {low:.3g} to {high:.3g}"
+        )
+        if low >= 0 and 0 < high <= 1:
+            return f"{received}, which all become nearly black; multiply them by 255"
+        if low < 0 and high <= LARGEST_SCALED:
+            return f"{received}, which were scaled before; give the pixels as they are in the file"
     return ""

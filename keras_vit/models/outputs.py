@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keras_vit.utils.quiet_tensorflow import without_retracing_remarks
+
 if TYPE_CHECKING:
     import keras
 
@@ -58,7 +60,8 @@ def predict_batch(model: keras.Model, images: np.ndarray, rows: int = 0) -> np.n
     if is_in_vain:
         model.jit_compile = False
     try:
-        outputs = model.predict_on_batch(images)
+        with without_retracing_remarks():
+            outputs = model.predict_on_batch(images)
     finally:
         if is_in_vain:
             model.jit_compile = True

@@ -25,7 +25,8 @@ from keras_vit.utils.json_files import read_json
 
 # Warnings that users can do nothing about: images of several formats are decoded by several graphs,
 # and data sets are looked for before they are downloaded.
-_REMARKS = ("tf.function retracing", "has no dataset_info.json")
+_RETRACING = "tf.function retracing"
+_REMARKS = (_RETRACING, "has no dataset_info.json")
 
 # Optional packages of Keras: for scikit-learn, galleries of images, tables as data, and editing a
 # file in a notebook. No command uses them.
@@ -81,6 +82,20 @@ def import_tensorflow_quietly() -> None:
             os.close(stderr)
     for logger in ("tensorflow", "absl"):
         logging.getLogger(logger).addFilter(_is_useful)
+
+
+@contextlib.contextmanager
+def without_retracing_remarks() -> Iterator[None]:
+    """Keeps TensorFlow from remarks that a function is traced again, inside a `with` block.
+
+    TensorFlow counts the traces of all models of a program together, as if they were one.
+    """
+    logger = logging.getLogger("tensorflow")
+    logger.addFilter(_is_no_retracing)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_no_retracing)
 
 
 @contextlib.contextmanager
@@ -171,6 +186,10 @@ def _state_of_unfinished(output) -> str | None:
             continue
         return str(versions.get(ONEDNN, "")) if isinstance(versions, dict) else ""
     return None
+
+
+def _is_no_retracing(record: logging.LogRecord) -> bool:
+    return _RETRACING not in record.getMessage()
 
 
 def _is_useful(record: logging.LogRecord) -> bool:

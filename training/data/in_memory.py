@@ -138,8 +138,9 @@ def _images_and_labels(data):
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise ValueError(
             "The data must be a path, a pair (images, labels) of arrays, or a mapping of "
-            '"train", "validation", "calibration" and "test" to pairs; a DataFrame of paths is '
-            f"written with its to_csv. Received: {type(data).__name__}"
+            '"train", "validation", "calibration" and "test" to pairs. A DataFrame of paths is '
+            "written with its to_csv; of a tf.data.Dataset give the folder that it was made from. "
+            f"Received: {type(data).__name__}"
         )
     images, labels = np.asarray(data[0]), _label_values(data[1])
     if images.ndim == 3:

@@ -31,7 +31,7 @@ _PIXELS = 24  # Per side, of the grey photo that is a reference.
 _EDGE_BLOCKS, _DIRECTIONS, _LEVELS = 8, 9, 4  # Per side; of edges; of each color.
 
 FAR = 0.1  # So much better than the features, simple numbers hint at photos of one thing.
-ALARM = "far better: are photos of one thing in both parts?"
+ALARM = "do the weights fit these photos? are photos of one thing in both parts?"
 # A larger size is taken if an image takes at most as many times as long, up to the paper's size.
 MAX_TIMES = 8
 MAX_SIDE = 384
@@ -102,11 +102,12 @@ def beside_references(accuracy: float, low: float, references: Iterable[Referenc
         if is_exceeded(reference, accuracy, low):
             better.append(text)
             continue
+        if reference.accuracy >= accuracy + FAR and reference.images:
+            others.append(f"far worse than {reference_text(reference)}: {ALARM}")
+            continue
         others.append(f"not shown to be {text}")
         if accuracy > reference.accuracy:
             others[-1] += ", of too few images to tell"
-        if reference.accuracy >= accuracy + FAR and reference.images:
-            others[-1] += f", {ALARM}"
     return "; ".join([*others, *better])
 
 

@@ -127,7 +127,11 @@ def what_would_pass(wrong: int, answered: int, max_error: float, confidence: flo
     if passing:
         text += f"It would hold with at most {passing - 1} of {answered} wrong"
     else:
-        text += f"It would not hold with 0 of {answered} wrong either, they are too few"
+        least = least_answered(max_error, confidence)
+        text += (
+            f"It would not hold with 0 of {answered} wrong either: it needs {least} answers "
+            "without an error"
+        )
     for count in map(round, answered * 1.05 ** np.arange(1, 100)):
         errors = round(count * wrong / answered)
         if is_bounded(errors, count, max_error, confidence):

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from keras_vit.description.run_record import RunRecord
@@ -160,3 +161,8 @@ def test_a_frame_is_refused_with_how_to_pass_it():
 
     with pytest.raises(ValueError, match="to_csv.*DataFrame"):
         open_source(DataFrame())
+
+
+def test_a_tf_data_set_is_refused_with_what_to_give():
+    with pytest.raises(ValueError, match="the folder that it was made from.*_RangeDataset"):
+        open_source(tf.data.Dataset.range(3))
