@@ -59,5 +59,5 @@ def scaled_pixels(images: Pixels) -> str:
         if low >= 0 and 0 < high <= 1:
             return f"{received}, which all become nearly black; multiply them by 255"
         if low < 0 and high <= LARGEST_SCALED:
-            return f"{received}, which were scaled before; give the pixels as they are in the file"
+            return f"{received}, which were scaled before; give the pixels of the file"
     return ""
