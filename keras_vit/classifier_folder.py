@@ -30,14 +30,29 @@ from keras_vit.models.graph import StoredModel
 from keras_vit.models.outputs import array_of
 from keras_vit.predictor import ONE_UNIT, Predictor, described_fully
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.utils import files
+from keras_vit.utils.files import (
+    CARD,
+    CLASSES,
+    DESCRIPTION,
+    HISTORY,
+    MODEL,
+    RECIPE,
+    REPORT,
+    SAMPLES,
+    SPLIT,
+    atomic_folder,
+    check_folder,
+    model_in,
+    write_csv,
+    write_text,
+)
 from keras_vit.utils.quiet_tensorflow import check_not_forked
 from keras_vit.utils.safe_text import first_line, for_markdown
 
 # For cards.
 THIS_FOLDER = "THIS FOLDER"  # In lines that load the classifier.
 LOADING = (
-    f'`keras.saving.load_model("{files.MODEL}")` reads the model alone, once '
+    f'`keras.saving.load_model("{MODEL}")` reads the model alone, once '
     "`import keras_vit` has registered its layers."
 )
 
@@ -46,7 +61,7 @@ LOADING = (
 # its numbers in the file, and is made in float32 before.
 _FREE_NUMBERS = 2**20
 
-FILES = (files.MODEL, files.DESCRIPTION, files.CLASSES, files.RECIPE, files.HISTORY, files.CARD)
+FILES = (MODEL, DESCRIPTION, CLASSES, RECIPE, HISTORY, CARD)
 
 
 def read_description(folder: pathlib.Path, model: keras.Model | StoredModel) -> Description:
@@ -69,11 +84,9 @@ def read_description(folder: pathlib.Path, model: keras.Model | StoredModel) -> 
 
 def read_classifier(folder: pathlib.Path) -> Predictor:
     """Returns the classifier in a folder, whose model is read; errors as `read_description`."""
-    keras_model = files.model_in(folder)
-    missing = [] if keras_model else [files.MODEL]
-    missing += [
-        name for name in (files.DESCRIPTION, files.CLASSES) if not (folder / name).is_file()
-    ]
+    keras_model = model_in(folder)
+    missing = [] if keras_model else [MODEL]
+    missing += [name for name in (DESCRIPTION, CLASSES) if not (folder / name).is_file()]
     if missing or keras_model is None:
         raise ValueError(
             f"A classifier is a folder with {', '.join(FILES)}, or hf:OWNER/NAME. "
@@ -83,7 +96,7 @@ def read_classifier(folder: pathlib.Path) -> Predictor:
         )
     # An error in a small file appears before the model is read.
     Description.stored(read_texts(folder), folder)
-    recipe = read_json(folder / files.RECIPE)
+    recipe = read_json(folder / RECIPE)
     model = read_model(keras_model)
     description = read_description(folder, model)
     set_description(model, description)
@@ -129,12 +142,12 @@ def write_classifier(
     Returns:
         The predictor of the folder.
     """
-    files.check_folder(folder, marker=files.MODEL, overwrite=overwrite)
+    check_folder(folder, marker=MODEL, overwrite=overwrite)
     known = predictor.preprocessing
     _check_scaled_once(predictor.model, known)
     _check_probabilities(predictor.model, predictor.task)
     photos = as_images(samples, known.bit_depth)
-    with files.atomic_folder(folder, marker=files.MODEL, overwrite=overwrite) as partial:
+    with atomic_folder(folder, marker=MODEL, overwrite=overwrite) as partial:
         write_files(partial, predictor, history, model_card)
         write_samples(partial, (pixels_of(photo, known.bit_depth) for photo in photos), known)
     return Predictor.of(predictor.model, predictor.description, predictor.recipe, folder)
@@ -151,14 +164,14 @@ def copy_classifier(
     source = predictor.folder
     if source is None or not source.is_dir():
         return write_classifier(folder, predictor, overwrite=overwrite)
-    files.check_folder(folder, marker=files.MODEL, overwrite=overwrite)
-    with files.atomic_folder(folder, marker=files.MODEL, overwrite=overwrite) as partial:
+    check_folder(folder, marker=MODEL, overwrite=overwrite)
+    with atomic_folder(folder, marker=MODEL, overwrite=overwrite) as partial:
         write_files(partial, predictor)
-        for name in (files.HISTORY, files.CARD, files.SPLIT, files.REPORT):
+        for name in (HISTORY, CARD, SPLIT, REPORT):
             if (source / name).is_file():
                 shutil.copyfile(source / name, partial / name)
-        if (source / files.SAMPLES).is_dir():
-            shutil.copytree(source / files.SAMPLES, partial / files.SAMPLES)
+        if (source / SAMPLES).is_dir():
+            shutil.copytree(source / SAMPLES, partial / SAMPLES)
     return Predictor.of(predictor.model, predictor.description, predictor.recipe, folder)
 
 
@@ -206,10 +219,10 @@ def write_files(
 ) -> None:
     """Writes a classifier's files into a folder that exists."""
     write_model(folder, predictor)
-    write_history(folder / files.HISTORY, history)
+    write_history(folder / HISTORY, history)
     title = for_markdown(predictor.model.name)
     loading = f'`keras_vit.load_classifier("{THIS_FOLDER}")` loads this image classifier. {LOADING}'
-    files.write_text(folder / files.CARD, model_card or f"# {title}\n\n{loading}\n")
+    write_text(folder / CARD, model_card or f"# {title}\n\n{loading}\n")
 
 
 def write_model(folder: pathlib.Path, predictor: Predictor) -> None:
@@ -218,14 +231,14 @@ def write_model(folder: pathlib.Path, predictor: Predictor) -> None:
     before = layer and layer.content
     set_description(predictor.model, predictor.description)
     try:
-        predictor.model.save(folder / files.MODEL)
+        predictor.model.save(folder / MODEL)
     finally:
         if layer:
             layer.content = before  # A user's model stays as it is.
     texts = texts_of(predictor.description)
     for name in TEXTS:
-        files.write_text(folder / name, texts[name])
-    files.write_text(folder / files.RECIPE, json.dumps(predictor.recipe, indent=2) + "\n")
+        write_text(folder / name, texts[name])
+    write_text(folder / RECIPE, json.dumps(predictor.recipe, indent=2) + "\n")
 
 
 def write_without_classes(
@@ -238,17 +251,17 @@ def write_without_classes(
 ) -> None:
     """Writes the files of a pre-trained model without classes into a folder that exists."""
     set_description(model, description)
-    model.save(folder / files.MODEL)
-    files.write_text(folder / files.DESCRIPTION, description_text(description))
-    files.write_text(folder / files.RECIPE, json.dumps(recipe, indent=2) + "\n")
-    write_history(folder / files.HISTORY, history)
-    files.write_text(folder / files.CARD, model_card)
+    model.save(folder / MODEL)
+    write_text(folder / DESCRIPTION, description_text(description))
+    write_text(folder / RECIPE, json.dumps(recipe, indent=2) + "\n")
+    write_history(folder / HISTORY, history)
+    write_text(folder / CARD, model_card)
 
 
 def write_history(path: pathlib.Path, history: Sequence[Mapping[str, str | float]]) -> None:
     """Writes rows as CSV, with all their columns in the order of first occurrence."""
     columns = list(dict.fromkeys(itertools.chain.from_iterable(history)))
-    files.write_csv(path, [columns, *([row.get(name, "") for name in columns] for row in history)])
+    write_csv(path, [columns, *([row.get(name, "") for name in columns] for row in history)])
 
 
 def _check_probabilities(model, task):

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from keras_vit.checkpoints import catalogue
+from keras_vit.checkpoints.catalogue import OfficialWeights, check_unambiguous, find_weights
 from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE, of_file, print_license
 from keras_vit.checkpoints.hdf5 import has_own_layers
 from keras_vit.checkpoints.load import open_arrays
@@ -85,7 +85,7 @@ def open_model(
     repository = fixed_name(anything)
     name = repository or os.fspath(anything)
     if anything == "none":
-        catalogue.check_unambiguous(name)
+        check_unambiguous(name)
         opened = _random(model or "ViT-B/16", given)
     else:
         source = repository_folder(repository) or anything
@@ -162,8 +162,8 @@ def _random(model, given):
 def _open(name, source, model, image_size, given):
     """The weights at a place or by a name of the catalogue, which is asked once what it is."""
     size = image_size or (None, None)
-    place = catalogue.find_weights(source, model, size)
-    whole = None if isinstance(place, catalogue.OfficialWeights) else _whole_model(name, place)
+    place = find_weights(source, model, size)
+    whole = None if isinstance(place, OfficialWeights) else _whole_model(name, place)
     if whole is None:
         arrays = open_arrays(place)
         description = of_file(arrays, model, image_size=size, **given)

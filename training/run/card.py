@@ -36,7 +36,7 @@ from keras_vit.training.data import training_batches
 from keras_vit.training.data.labelled_files import describe_skipped
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation.measures import accuracy_text
-from keras_vit.training.evaluation.reports import EvaluationReport, error_pictures, report_parts
+from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.utils.fields import field_info
 from keras_vit.utils.files import MODEL, REPORT, SAMPLES
 from keras_vit.utils.safe_text import for_line, for_markdown
@@ -366,8 +366,8 @@ def write_run_page(
     about = f"{record.model}, {len(source.class_names)} classes, from {weights}"
     parts = [paragraph(f"{about}. Written on {datetime.date.today()}.")]
     if report is not None:
-        errors = error_pictures(report, plan.samples.pictures, data.relative)
-        parts += report_parts(report, errors)
+        errors = report.error_pictures(plan.samples.pictures, data.relative)
+        parts += report.page_parts(errors)
     else:
         parts += [paragraph(UNTESTED if history else "The run has begun: its result comes here.")]
     if history:
