@@ -23,7 +23,8 @@ from keras_vit.inspection.embedding_weights import (
     filter_components,
     position_similarity,
 )
-from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
+from keras_vit.inspection.rollout_pictures import draw_rollout
+from keras_vit.inspection.rollouts import attention_rollout
 from keras_vit.models.outputs import predict_batch
 from keras_vit.predictor import Predictor, predictor_in
 from keras_vit.preprocessing import Preprocessing
