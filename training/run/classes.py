@@ -23,7 +23,7 @@ from keras_vit.training.settings import FineTuning
 from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 
-from .card import class_facts, describe_end, model_card, write_run_page
+from .card import class_facts, describe_end, model_card
 from .decision import Answering, Thresholds
 from .distillation import Teacher
 from .head_start import HeadStart, SimpleReference
@@ -31,6 +31,7 @@ from .images import extend, find_start, notes_on_classes, with_fixed_repositorie
 from .loop import choose_trained, make_loss, make_metric, make_trainer
 from .objective import Finished, Objective, config_to_train, loaded_classifier
 from .plan import Outcome, Plan, Stage
+from .run_page import write_run_page
 from .start import ImageContents, Run
 
 
