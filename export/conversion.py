@@ -13,7 +13,7 @@ from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
 from keras_vit.checkpoints.code_bases.hugging_face import PREPROCESSOR
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import note_of, stored_arrays
-from keras_vit.classifier_folder import write_classifier
+from keras_vit.classifier_saving import write_classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Labels
