@@ -27,7 +27,7 @@ from keras_vit.utils.synonyms import ATTRIBUTES, answers_synonyms
 if TYPE_CHECKING:
     import keras
 
-    from keras_vit.configs import BiTConfig, ViTConfig
+    from keras_vit.configs import ModelConfig
     from keras_vit.export import ExportReport
     from keras_vit.training.data.spec import Data
     from keras_vit.training.evaluation.reports import EvaluationReport
@@ -339,7 +339,7 @@ def _holding(predictor):
 def load_classifier(
     anything: AnyClassifier,
     *,
-    model: str | ViTConfig | BiTConfig | None = None,
+    model: str | ModelConfig | None = None,
     image_size: int | tuple[int, int] | None = None,
     num_heads: int | None = None,
     gelu: str | None = None,

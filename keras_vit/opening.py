@@ -12,7 +12,7 @@ from keras_vit.checkpoints.catalogue import OfficialWeights, check_unambiguous, 
 from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE, of_file, print_license
 from keras_vit.checkpoints.hdf5 import has_own_layers
 from keras_vit.checkpoints.load import open_arrays
-from keras_vit.configs import MODELS, BiTConfig, ViTConfig, default_image_size, resolve
+from keras_vit.configs import MODELS, ModelConfig, default_image_size, resolve
 from keras_vit.configs.model_table import check_agrees
 from keras_vit.description import FACTS, Description
 from keras_vit.export.formats.artefacts import load_artefact, read_artefact
@@ -28,7 +28,7 @@ from keras_vit.utils.quiet_tensorflow import check_not_forked
 def open_model(
     anything: AnyClassifier,
     *,
-    model: str | ViTConfig | BiTConfig | None = None,
+    model: str | ModelConfig | None = None,
     image_size: tuple[int | None, int | None] | None = None,
     num_heads: int | None = None,
     gelu: str | None = None,
@@ -69,7 +69,7 @@ def open_model(
     if predictor is not None:
         others = {"model": model, "image_size": image_size, "normalization": normalization}
         return _of_predictor(predictor, {**others, **given})
-    if not isinstance(anything, (str, os.PathLike, ViTConfig, BiTConfig)):
+    if not isinstance(anything, str | os.PathLike | ModelConfig):
         raise TypeError(
             "A classifier must be a keras_vit.Classifier or what keras_vit.load_classifier takes; "
             "keras_vit.Classifier(model, class_names) makes one of a Keras model. "

@@ -12,7 +12,7 @@ from keras_vit.checkpoints.code_bases.files_beside import found, read_class_name
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint, readable_files
 from keras_vit.checkpoints.load import Arrays
 from keras_vit.checkpoints.resize import find_grid
-from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
+from keras_vit.configs import DEFAULT_IMAGE_SIZE, Gelu, ModelConfig, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name
 from keras_vit.configs.recognition import config_of_shapes, num_classes
 from keras_vit.description import (
@@ -54,7 +54,7 @@ def _print_once(line):
 
 def of_file(
     arrays: Arrays,
-    model: str | ViTConfig | BiTConfig | None = None,
+    model: str | ModelConfig | None = None,
     *,
     image_size: tuple[int | None, int | None] = (None, None),
     num_heads: int | None = None,

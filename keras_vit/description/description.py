@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from keras_vit import configs
-from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs import ModelConfig, ViTConfig
 from keras_vit.configs.blocks import Cost
 from keras_vit.configs.counting import cost_of
 from keras_vit.configs.recognition import config_of_json
@@ -65,7 +65,7 @@ class Description:
     """
 
     name: str = ""
-    config: ViTConfig | BiTConfig | None = None
+    config: ModelConfig | None = None
     input_shape: tuple[int | None, int | None, int] | None = None
     position_grid: tuple[int, int] | None = None
     classes: int | None = None

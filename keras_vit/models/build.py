@@ -18,7 +18,7 @@ from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.file_descriptions import of_file, of_values, print_license
 from keras_vit.checkpoints.load import Arrays, load_arrays, open_arrays
 from keras_vit.checkpoints.resize import find_grid
-from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs import ModelConfig, ViTConfig
 from keras_vit.configs.model_table import argument_errors, paper_name
 from keras_vit.description import INCLUDED, LAYER, Description, Labels
 from keras_vit.description.class_labels import task_of_activation
@@ -32,7 +32,7 @@ from keras_vit.preprocessing import Preprocessing, describe_range
 
 
 def build(
-    name_or_config: str | ViTConfig | BiTConfig | None = None,
+    name_or_config: str | ModelConfig | None = None,
     *,
     include_top: bool = True,
     weights: str | os.PathLike | None = None,
@@ -124,7 +124,7 @@ def build(
 class _Arguments:
     """The arguments of `build`."""
 
-    name_or_config: str | ViTConfig | BiTConfig | None
+    name_or_config: str | ModelConfig | None
     include_top: bool
     weights: str | os.PathLike | None
     input_tensor: keras.KerasTensor | None
@@ -148,7 +148,7 @@ class _Found(NamedTuple):
         classes: Classes of its head, unless they are given; None for the usual ones.
     """
 
-    model: str | ViTConfig | BiTConfig
+    model: str | ModelConfig
     shape: tuple[int | None, ...]
     arrays: Arrays | None
     of_weights: Description

@@ -154,7 +154,7 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
     norm = next((layer for layer in model.layers if layer.name == "encoder_norm"), None)
     if feature == "pre_logits" and (head is not None or len(model.output_shape) == 2):
         return keras.Model(model.input, model.outputs[0] if head is None else head.input)
-    config: configs.ViTConfig | configs.BiTConfig | None = config_of(model) if norm else None
+    config: configs.ModelConfig | None = config_of(model) if norm else None
     tokens: Any = norm.output if norm else None  # (B, N, D)
     if feature == "avg" and isinstance(config, configs.ViTConfig):
         return keras.Model(model.input, pool_tokens(config, tokens, "gap"))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import keras
 
 from keras_vit import keras_private
-from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs import ModelConfig, ViTConfig
 from keras_vit.description import Description
 from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.layers.fused_attention import compute_capability, fused_attention
@@ -75,7 +75,7 @@ def choose_precision(settings: Settings, machine: Machine) -> Settings:
 
 
 def choose_accumulation(
-    settings: Settings, config: ViTConfig | BiTConfig, available: int, replicas: int = 1
+    settings: Settings, config: ModelConfig, available: int, replicas: int = 1
 ) -> Settings:
     """Returns settings with the fewest micro-batches that the memory allows.
 
@@ -102,7 +102,7 @@ def choose_accumulation(
     return dataclasses.replace(settings, accumulate=accumulate)
 
 
-def step_memory(settings: Settings, config: ViTConfig | BiTConfig, num_images: int) -> int:
+def step_memory(settings: Settings, config: ModelConfig, num_images: int) -> int:
     """Returns an estimate of the bytes of a step with a number of images at once."""
     cost = _cost(settings, config)
     activations: float = cost.activations
@@ -123,7 +123,7 @@ def _cost(settings, config):
     return Description(config=config, input_shape=(*size, 3), classes=1000)
 
 
-def attention_kernel(settings: Settings, config: ViTConfig | BiTConfig) -> str | None:
+def attention_kernel(settings: Settings, config: ModelConfig) -> str | None:
     """Returns the name of the kernel that computes a model's attention; None for the plain path."""
     if keras.backend.backend() != "jax" or settings.precision == "float32":
         return None
@@ -152,7 +152,7 @@ def attention_as_it_began(unfinished: RunRecord) -> Iterator[None]:
             keras.config.enable_flash_attention()
 
 
-def facts_of_computation(settings: Settings, config: ViTConfig | BiTConfig) -> dict[str, Fact]:
+def facts_of_computation(settings: Settings, config: ModelConfig) -> dict[str, Fact]:
     """Returns how a run computes on this machine, where that is a choice."""
     facts, kernel = {}, attention_kernel(settings, config)
     if keras.backend.backend() == "tensorflow" and has_turned_on_onednn():

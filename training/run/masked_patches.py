@@ -237,9 +237,7 @@ def make_masked_patch_trainer(
     )
 
 
-def check_masked_patches(
-    config: configs.ViTConfig | configs.BiTConfig | None, settings: MaskedPatches
-) -> None:
+def check_masked_patches(config: configs.ModelConfig | None, settings: MaskedPatches) -> None:
     """Raises ValueError unless an architecture and the settings fit masked patches."""
     if mixes_batches(settings.augmentation or "none", settings.mixup, settings.layers):
         raise ValueError(

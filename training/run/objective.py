@@ -166,7 +166,7 @@ class Objective(abc.ABC):
         """
 
 
-def config_to_train(plan: Plan) -> configs.ViTConfig | configs.BiTConfig:
+def config_to_train(plan: Plan) -> configs.ModelConfig:
     """Returns the architecture with the settings' dropout, stochastic depth and remat."""
     settings = plan.settings
     changes = {
@@ -186,7 +186,7 @@ def loaded_classifier(
     weights: Weights,
     description: Description,
     head: Head,
-    config: configs.ViTConfig | configs.BiTConfig,
+    config: configs.ModelConfig,
 ) -> tuple[keras.Model, LoadReport | None]:
     """Returns a classifier that gives logits, with the weights that a run starts from.
 

@@ -235,7 +235,7 @@ class Plan:
     settings: ResolvedSettings
     all_settings: Settings
     description: Description
-    config: configs.ViTConfig | configs.BiTConfig
+    config: configs.ModelConfig
     preprocessing: Preprocessing
     head: Head
     class_weight: tuple[float, ...]
@@ -362,7 +362,7 @@ def make_plan(start: Start, begun: RunRecord, size: ChosenSize | None = None) ->
         evaluation=preprocessing.evaluation,
         learning_rate=rate_of(start.settings, head),
     )
-    config = cast(configs.ViTConfig | configs.BiTConfig, description.config)  # `find_start`.
+    config = cast(configs.ModelConfig, description.config)  # `find_start`.
     filled = choose_accumulation(by_weights, config, start.machine.memory, start.machine.replicas)
     settings = ResolvedSettings.of(filled)
 
@@ -438,7 +438,7 @@ def describe_model(
         ValueError: If the head cannot be kept as the settings ask for.
     """
     start = weights.description
-    before = cast(configs.ViTConfig | configs.BiTConfig, start.config)  # `find_start`.
+    before = cast(configs.ModelConfig, start.config)  # `find_start`.
     config = without_hidden_layer(before)
     name = start.name if weights.is_random else paper_name(start.config) or start.name
     size, size_from = _image_size(settings, weights)
