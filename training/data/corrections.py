@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed, look_alikes
 
+from .by_path import group_of, texts_of_groups
 from .examples import Examples, first_names
 from .image_files import is_utf_8, printable
-from .parts import SPLITS, group_of, shared_groups, texts_of_groups
+from .parts import SPLITS, shared_groups
 from .spec import COLUMNS, find_name, normal_path
 from .split_record import PARTS
 from .tables import (

@@ -27,12 +27,18 @@ from .card import class_facts, describe_end, model_card
 from .decision import Answering, Thresholds
 from .distillation import Teacher
 from .head_start import HeadStart, SimpleReference
-from .images import extend, find_start, notes_on_classes, with_fixed_repositories
+from .images import extend, notes_on_classes
 from .loop import choose_trained, make_loss, make_metric, make_trainer
-from .objective import Finished, Objective, config_to_train, loaded_classifier
+from .objective import Finished, Objective
 from .plan import Outcome, Plan, Stage
 from .run_page import write_run_page
 from .start import ImageContents, Run
+from .start_weights import (
+    config_to_train,
+    find_start,
+    loaded_classifier,
+    with_fixed_repositories,
+)
 
 
 class Classes(Objective):
@@ -176,7 +182,7 @@ def build_classifier(plan: Plan) -> tuple[keras.Model, str]:
     Args:
         plan: Its plan.
     """
-    config = config_to_train(plan)
+    config = config_to_train(plan.config, plan.settings)
     model, report = loaded_classifier(plan.weights, plan.description, plan.head, config)
     if report is None:
         return model, "random"

@@ -15,6 +15,7 @@ from keras_vit.configs import ModelConfig, ViTConfig
 from keras_vit.description import Description
 from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.layers.fused_attention import compute_capability, fused_attention
+from keras_vit.training.evaluation.results import versions
 from keras_vit.training.settings import AUTO, Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
 from keras_vit.utils.fields import required
@@ -166,11 +167,11 @@ def facts_of_computation(settings: Settings, config: ModelConfig) -> dict[str, F
     return facts
 
 
-def version_of_kernels() -> dict[str, str]:
-    """Returns which kernels compute on the CPU, as one of a run's versions: the bits differ."""
+def versions_of_run() -> dict[str, str]:
+    """Returns the versions of packages, and which kernels compute on the CPU: the bits differ."""
     if keras.backend.backend() != "tensorflow":
-        return {}
-    return {ONEDNN: "on" if keras_private.has_onednn() else "off"}
+        return versions()
+    return {**versions(), ONEDNN: "on" if keras_private.has_onednn() else "off"}
 
 
 @contextlib.contextmanager

@@ -31,8 +31,9 @@ from keras_vit.training.trainer.trainer import Trainer
 
 from .card import masked_patch_card
 from .loop import make_trainer
-from .objective import Finished, Objective, config_to_train
+from .objective import Finished, Objective
 from .plan import Plan
+from .start_weights import config_to_train
 
 COLORS = 512  # Three bits for each of red, green and blue.
 CELLS = 4  # Per side of a downsized patch.
@@ -279,7 +280,9 @@ class HiddenPatches(Objective):
 
     def build(self, plan: Plan) -> tuple[keras.Model, str]:
         model = masked_patch_model(
-            cast(configs.ViTConfig, config_to_train(plan)),  # `check_masked_patches`.
+            cast(
+                configs.ViTConfig, config_to_train(plan.config, plan.settings)
+            ),  # `check_masked_patches`.
             image_size=plan.settings.image_size,
             target=self.settings.target,
             corruption=self.settings.corruption,
