@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import Any
 
-from keras_vit.utils.nearest_names import nearest_names
+from keras_vit.utils.synonyms import nearest_names
 
 # Training images, for the steps of an epoch.
 EXAMPLES = {

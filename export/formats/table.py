@@ -12,8 +12,7 @@ import pathlib
 from collections.abc import Collection
 
 from keras_vit.utils.files import model_in
-from keras_vit.utils.nearest_names import nearest_names
-from keras_vit.utils.synonyms import argument_here
+from keras_vit.utils.synonyms import argument_here, nearest_names
 
 from .export_format import ExportFormat, any_of
 from .html import HTML

@@ -17,7 +17,7 @@ from keras_vit.checkpoints.formats import check_npz
 from keras_vit.configs import ModelConfig
 from keras_vit.configs.model_table import paper_name
 from keras_vit.utils.files import check_holds_one_model
-from keras_vit.utils.nearest_names import near_names
+from keras_vit.utils.synonyms import near_names
 
 NAMES = ("imagenet", "imagenet21k")
 

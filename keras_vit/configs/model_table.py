@@ -10,8 +10,7 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, get_args, get_type_hints
 from keras_vit.configs.blocks import TRAINING_FIELDS, UNSEEN_BLOCK_FIELDS, BlockConfig
 from keras_vit.configs.resnet_configs import AxialResNetConfig, BiTConfig, PoolingStem, ResNetStem
 from keras_vit.configs.vit_configs import AxialConfig, ViTConfig
-from keras_vit.utils.nearest_names import near_names, nearest_names
-from keras_vit.utils.synonyms import ARGUMENTS, paper_name_of
+from keras_vit.utils.synonyms import ARGUMENTS, near_names, nearest_names, paper_name_of
 
 # Layers that end in class scores. With DeiT's distillation token there are two linear layers,
 # the class token's first, and "predictions" is the mean of their logits without weights.
