@@ -8,8 +8,6 @@ from typing import ClassVar
 
 import keras
 
-from keras_vit.description.class_labels import ACTIVATIONS
-from keras_vit.models.rebuild import inference_model
 from keras_vit.predictor import check_classifier
 from keras_vit.training.data.split_record import SplitRecord, notes_of_seen
 from keras_vit.training.evaluation.reports import EvaluationReport
@@ -25,7 +23,7 @@ from .head_start import HeadStart, SimpleReference
 from .images import extend, notes_on_classes
 from .loop import choose_trained, classifier_trainer
 from .objective import Objective
-from .plan import Outcome, Plan, Stage
+from .plan import Plan, Stage
 from .run_page import write_run_page
 from .start import ImageContents, Run
 from .start_weights import (
@@ -75,11 +73,7 @@ class Classes(Objective):
         return class_facts(plan)
 
     def finish(self, run, plan, model, history, contents):
-        trained = inference_model(model, activation=ACTIVATIONS[plan.source.task])
-        outcome = Outcome(trained, plan.labels, contents.fingerprints, run.options.log)
-        for stage in plan.stages:
-            stage.after(plan, outcome)
-        return finish_classifier(run, plan, outcome, history)
+        return finish_classifier(run, plan, model, history, contents.fingerprints)
 
 
 class FineTunedClasses(Classes):

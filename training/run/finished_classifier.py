@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
+
+import keras
+import numpy as np
 
 from keras_vit.classifier_folder import read_classifier, write_files
 from keras_vit.configs.recognition import config_of
+from keras_vit.description.class_labels import ACTIVATIONS
 from keras_vit.description.run_record import RunRecord
 from keras_vit.images.samples import write_samples
+from keras_vit.models.rebuild import inference_model
 from keras_vit.predictor import Predictor
 from keras_vit.training.data.examples import class_counts
 from keras_vit.training.data.things import shown_before
@@ -22,17 +28,26 @@ from .start import Run
 
 
 def finish_classifier(
-    run: Run, plan: Plan, outcome: Outcome, history: list[dict[str, str]]
+    run: Run,
+    plan: Plan,
+    model: keras.Model,
+    history: list[dict[str, str]],
+    fingerprints: Mapping[str, np.ndarray | None],
 ) -> Finished:
-    """Tests a classifier, and writes and publishes the folder of its run.
+    """Runs the stages after training, tests the classifier, and publishes the folder of its run.
 
     Args:
         run: The run.
         plan: Its plan.
-        outcome: What it has trained, after its stages.
+        model: The model with its best weights, which gives logits.
         history: The rows of `history.csv`.
+        fingerprints: The content of the images, by part; see `read_fingerprints`.
     """
     folder = run.folder
+    trained = inference_model(model, activation=ACTIVATIONS[plan.source.task])
+    outcome = Outcome(trained, plan.labels, fingerprints, run.options.log)
+    for stage in plan.stages:
+        stage.after(plan, outcome)
     kept, labels = outcome.model, outcome.labels
     report, tested = tested_report(run, plan, outcome)
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)

@@ -15,7 +15,7 @@ from keras_vit.model_weights import Weights
 from keras_vit.predictor import Predictor
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation, make_layers
-from keras_vit.training.data.spec import IGNORED, DataSpec
+from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.data.things import InFirst
 from keras_vit.training.evaluation.reports import EvaluationReport
@@ -97,7 +97,7 @@ class Objective(abc.ABC):
         how |= {"download": download, **self.reading}
         source = open_images(run.data, given.validation_share, record, how)
         source = self.completed(source, run.data, weights, download=download)
-        run.images = RunImages.of(source, ignores_copies=run.data.copies == IGNORED)
+        run.images = RunImages.of(source, ignores_copies=run.data.ignores_copies)
         prepared = [stage.prepare(weights, run.images, given, run.begun) for stage in self.stages]
         stages = tuple(stage for stage in prepared if stage is not None)
         machine = Machine.of(given, replicas)

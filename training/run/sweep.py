@@ -16,7 +16,7 @@ from keras_vit.description.run_record import RunRecord
 from keras_vit.reports.report import markdown_table
 from keras_vit.training import recipes
 from keras_vit.training.data.labelled_images import Things
-from keras_vit.training.data.spec import IGNORED, NOT_LOOKED_FOR, Data, DataSpec, data_spec
+from keras_vit.training.data.spec import NOT_LOOKED_FOR, Data, DataSpec, data_spec
 from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
@@ -206,7 +206,7 @@ def sweep(
 
     development = {rate: score and score[0] for rate, score in scores.items()}
     result = _result_of(tested, best, development, developed, folder)
-    result = dataclasses.replace(result, ignores_copies=spec.copies == IGNORED)
+    result = dataclasses.replace(result, ignores_copies=spec.ignores_copies)
     write_result(result, command)
     return result
 

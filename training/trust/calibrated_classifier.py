@@ -20,7 +20,6 @@ from keras_vit.training.data import open_source
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.spec import (
-    IGNORED,
     NOT_LOOKED_FOR,
     Data,
     DataSpec,
@@ -209,7 +208,7 @@ def calibration_images(
         log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
         examples = examples.take(np.flatnonzero(~seen))
     bit_depth, things = classifier.preprocessing.bit_depth, None
-    if spec.copies == IGNORED:
+    if spec.ignores_copies:
         log(f"things  {NOT_LOOKED_FOR}")
     else:
         by_pixels = isinstance(examples, FileExamples)
