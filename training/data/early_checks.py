@@ -7,7 +7,7 @@ import pathlib
 
 from keras_vit.images.listing import has_images
 
-from .image_files import check_folders
+from .class_folders import check_folders
 from .labelled_files import labelled_files, no_images
 from .sources import check_several
 from .spec import DataSpec

@@ -20,12 +20,12 @@ from .decision import Answering, Thresholds
 from .distillation import Teacher
 from .finished_classifier import finish_classifier
 from .head_start import HeadStart, SimpleReference
-from .images import extend, notes_on_classes
+from .images import ImageContents, extend, notes_on_classes
 from .loop import choose_trained, classifier_trainer
 from .objective import Objective
 from .plan import Plan, Stage
 from .run_page import write_run_page
-from .start import ImageContents, Run
+from .start import Run
 from .start_weights import (
     config_to_train,
     find_start,

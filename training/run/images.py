@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from keras_vit.training.data.content import fingerprint
 from keras_vit.training.data.examples import MixedExamples, class_counts, typical_size
 from keras_vit.training.data.parts import Drawing, with_validation
 from keras_vit.training.data.spec import IGNORED, spec_of_run
-from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
+from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord, read_fingerprints
 from keras_vit.training.data.things import FOUND_BY
 from keras_vit.training.evaluation.measures import UNEQUAL
 from keras_vit.training.evaluation.references import describe_seen
@@ -71,6 +71,28 @@ class RunImages:
         elif self.ignores_copies:
             facts["things"] = Fact("not looked for", f"--copies {IGNORED}")
         return facts
+
+
+class ImageContents(NamedTuple):
+    """The images of a run by their content.
+
+    Args:
+        fingerprints: By part, see `read_fingerprints`.
+        numbers: See `image_numbers`.
+    """
+
+    fingerprints: Mapping[str, np.ndarray | None]
+    numbers: np.ndarray
+
+    @classmethod
+    def of(cls, source: Source) -> Self:
+        """Returns the content of the images of a source, which are read.
+
+        Args:
+            source: The images in parts.
+        """
+        fingerprints = read_fingerprints(source.splits)
+        return cls(fingerprints, image_numbers(source, fingerprints))
 
 
 def open_images(

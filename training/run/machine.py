@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import keras
 
@@ -19,7 +19,7 @@ from keras_vit.training.evaluation.results import versions
 from keras_vit.training.settings import AUTO, Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
 from keras_vit.utils.fields import required
-from keras_vit.utils.quiet_tensorflow import ONEDNN, has_turned_on_onednn
+from keras_vit.utils.quiet_tensorflow import ONEDNN, ONEDNN_VARIABLE, has_turned_on_onednn
 
 # Bytes kept for the backward pass for each output element of a convolution or matrix product:
 # itself, the values that norm, GELU, softmax and residual keep for it, and its gradients.
@@ -172,6 +172,30 @@ def versions_of_run() -> dict[str, str]:
     if keras.backend.backend() != "tensorflow":
         return versions()
     return {**versions(), ONEDNN: "on" if keras_private.has_onednn() else "off"}
+
+
+def changes_of_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Returns lines on the versions that a resumed run does not have any more.
+
+    Args:
+        before: The `versions_of_run` that it began with.
+        now: The present ones.
+    """
+    changed, lines = {name for name, _ in now.items() ^ before.items()}, []
+    if ONEDNN not in before:  # As older runs.
+        changed.discard(ONEDNN)
+    if ONEDNN in changed:
+        lines.append(
+            f"The run began with oneDNN {before[ONEDNN]}, so its numbers differ in the last "
+            "bits from a run without a stop. TensorFlow asks for it as it is imported: set "
+            f"{ONEDNN_VARIABLE}={int(before[ONEDNN] == 'on')} before"
+        )
+    if changed - {ONEDNN}:
+        lines.append(
+            "The run goes on with other packages than it began with, so its numbers may differ "
+            "from a run without a stop; recipe.json has the versions_before"
+        )
+    return lines
 
 
 @contextlib.contextmanager

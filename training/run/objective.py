@@ -22,11 +22,11 @@ from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.trainer import Trainer
 
-from .images import RunImages, open_images
+from .images import ImageContents, RunImages, open_images
 from .loop import make_schedule
 from .machine import Machine, choose_precision
 from .plan import Plan, Stage, Start
-from .start import ImageContents, Run
+from .start import Run
 from .start_weights import random_start, rate_of
 
 
