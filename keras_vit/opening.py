@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_vit.checkpoints.catalogue import OfficialWeights, check_unambiguous, find_weights
-from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE, of_file, print_license
+from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE, open_described
 from keras_vit.checkpoints.hdf5 import has_own_layers
-from keras_vit.checkpoints.load import open_arrays
 from keras_vit.configs import MODELS, ModelConfig, default_image_size, resolve
 from keras_vit.configs.model_table import check_agrees
 from keras_vit.description import FACTS, Description
 from keras_vit.export.formats.artefacts import load_artefact, read_artefact
 from keras_vit.export.formats.table import is_export
-from keras_vit.hub.repositories import fixed_name, repository_folder
+from keras_vit.hub.repositories import located
 from keras_vit.model_weights import Weights, keras_file_weights
 from keras_vit.predictor import AnyClassifier, Predictor, predictor_in
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
@@ -82,14 +81,13 @@ def open_model(
             "catalogue, a file, or none for random values. "
             f"Received: {anything!r} without weights"
         )
-    repository = fixed_name(anything)
+    repository, place = located(anything)
     name = repository or os.fspath(anything)
     if anything == "none":
         check_unambiguous(name)
         opened = _random(model or "ViT-B/16", given)
     else:
-        source = repository_folder(repository) or anything
-        opened = _open(name, source, model, image_size, given)
+        opened = _open(name, place, model, image_size, given)
     if repository is not None:
         origins = {**opened.description.origins, "weights": repository}
         opened = opened.described(dataclasses.replace(opened.description, origins=origins))
@@ -165,9 +163,7 @@ def _open(name, source, model, image_size, given):
     place = find_weights(source, model, size)
     whole = None if isinstance(place, OfficialWeights) else _whole_model(name, place)
     if whole is None:
-        arrays = open_arrays(place)
-        description = of_file(arrays, model, image_size=size, **given)
-        print_license(arrays, description)
+        arrays, description = open_described(place, model, image_size=size, **given)
         return Weights(name, description, arrays=lambda: arrays)
     if model is not None:
         check_agrees(model, name, whole.description.config)

@@ -11,7 +11,7 @@ import re
 import sys
 import types
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import Self, TypeVar
 
 from keras_vit._installation import import_optional
 from keras_vit.checkpoints.catalogue import released_folder
@@ -31,6 +31,8 @@ from keras_vit.utils.files import (
     named_disk_errors,
 )
 from keras_vit.utils.safe_text import first_line, for_line
+
+T = TypeVar("T", bound=str | os.PathLike | None)
 
 _PART = r"[A-Za-z0-9][\w.-]*"
 NAME = f"{_PART}/{_PART}"
@@ -159,6 +161,16 @@ def fixed_name(name: str | os.PathLike | None) -> str | None:
     if folder is not None and repository is None:
         return f"{str(name).removesuffix(f'/{folder.name}')}/{folder.name}"
     return None if repository is None else _with_commit(repository, folder)
+
+
+def located(weights: T) -> tuple[str | None, T | pathlib.Path]:
+    """Returns the name of a repository with its commit, and where its files are.
+
+    Args:
+        weights: Any value of `weights=`; of others the name is None, and the place is the value.
+    """
+    repository = fixed_name(weights)
+    return repository, repository_folder(repository) or weights
 
 
 def cached_name(name: str | os.PathLike | None) -> str | None:

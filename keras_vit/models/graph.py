@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import keras
 
 from keras_vit import configs
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint
+from keras_vit.checkpoints.load import Arrays
 from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
 from keras_vit.configs.blocks import TRAINING_FIELDS
 from keras_vit.description import (
@@ -73,15 +74,17 @@ def check_described(model: keras.Model, rule: str, *, allows_front: bool = False
         )
 
 
-def check_file_described(config: Mapping[str, Any], path: str | os.PathLike) -> None:
+def check_file_described(arrays: Arrays) -> None:
     """Raises ValueError if the model of a `.keras` file is not what its description says.
 
     Other files hold no model and pass. Layers in front of the model are no part of its weights.
 
     Args:
-        config: The model's config in the file; {} in files of weights alone.
-        path: The file, for the message.
+        arrays: The weights: an opened file, which may hold the config of its model, or others.
     """
+    if not isinstance(arrays, Checkpoint):
+        return
+    config = arrays.config
     inner = (config.get("config") or {}).get("model")  # A `Trainer` has one.
     model = inner if isinstance(inner, Mapping) else config
     found = _difference_of(model.get("config") or {}, allows_front=True)
@@ -91,7 +94,7 @@ def check_file_described(config: Mapping[str, Any], path: str | os.PathLike) -> 
         raise ValueError(
             "The weights must be of a model of keras_vit.build with nothing added or changed; "
             "keras_vit.load_classifier(folder).model, or keras.saving.load_model, is the whole "
-            f"model. Received: {path}, {found}"
+            f"model. Received: {arrays.path}, {found}"
         )
 
 

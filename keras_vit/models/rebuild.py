@@ -31,7 +31,7 @@ from keras_vit.description import (
     description_layer,
     set_description,
 )
-from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, task_of_activation
+from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS
 from keras_vit.keras_private import all_layers
 from keras_vit.layers import Leverage, TokensToMap, UnknownClass, class_scores
 from keras_vit.models.build import build
@@ -304,7 +304,7 @@ def with_new_head(
         scores = class_scores(body.output, int(classes), classifier_activation)
     changed = keras.Model(body.input, scores, name=name or model.name)
     if description is not None:
-        labels = Labels(task=task_of_activation(classifier_activation))
+        labels = Labels.of_activation(classifier_activation)
         set_description(
             changed,
             dataclasses.replace(held, config=config, classes=int(classes), labels=labels),
