@@ -53,6 +53,11 @@ class OfficialWeights:
     url: str
 
     @property
+    def is_regression(self) -> bool:
+        """Whether the head gives numbers instead of scores of classes; see `Checkpoint`."""
+        return False
+
+    @property
     def name(self) -> str:
         """The name, "imagenet" or "imagenet21k", that may select it; "" if only the key does."""
         if "SAM" in self.pretrained_on:

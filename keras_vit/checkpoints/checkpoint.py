@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import mimetypes
 import os
@@ -11,20 +10,17 @@ import pathlib
 import re
 from typing import Any
 
-import numpy as np
-
-from keras_vit.checkpoints.code_bases import LAYOUTS, hugging_face, keras_hub, layouts_of
+from keras_vit.checkpoints.code_bases import LAYOUTS, check_config, keras_hub, layouts_of
 from keras_vit.checkpoints.code_bases.files_beside import check_sizes, read_json
-from keras_vit.checkpoints.code_bases.layouts import REGISTERS, TORCH, Checkpoint, readable_files
+from keras_vit.checkpoints.code_bases.layouts import TORCH, Checkpoint, readable_files
 from keras_vit.checkpoints.formats import (
     FileContent,
     StoredArray,
-    computed_array,
+    joined_array,
     open_zip,
     read_npz,
     read_safetensors,
     read_torch,
-    read_values,
 )
 from keras_vit.checkpoints.hdf5 import is_whole_model, read_keras_archive, read_keras_h5
 from keras_vit.configs import UNSEEN_FIELDS, ViTConfig, checked_fields
@@ -78,7 +74,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         checkpoint = Checkpoint(
             path=path,
             layout=layout,
-            arrays=_with_unread_tokens(layout, _with_gates(path, layout, renamed)),
+            arrays=layout.with_unread_tokens(_with_gates(path, layout, renamed)),
             config=config,
             # big_vision adds positions before it adds the class token, and has this name then.
             class_token_has_row=not any(f"{p}pos_embedding" in names for p in layout.prefixes),
@@ -104,8 +100,7 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
         ValueError: If it is of a model that no model here equals.
     """
     config = read_json(folder / CONFIG)
-    hugging_face.check_model_type(config, folder)
-    keras_hub.check_family(config, folder)
+    check_config(config, folder)
     return config
 
 
@@ -248,22 +243,7 @@ def _with_gates(path, layout, arrays):
         axis = 0 if name.endswith(tuple(TORCH.values())) else -1
         shape = list(pair[0].shape)
         shape[axis] *= 2
-        compute = functools.partial(_joined, pair, axis)
-        arrays[joined_name] = computed_array(pair[0].name, shape, compute)
-    return arrays
-
-
-def _joined(pair, axis):
-    return np.concatenate(list(read_values(pair)), axis)
-
-
-def _with_unread_tokens(layout, arrays):
-    """A distillation token is a register if there is a head, but none that reads the token."""
-    stored = layout.stored_name
-    token, head = stored("distillation_token/token"), stored("predictions/kernel")
-    others = {stored(REGISTERS), stored("distillation_token_head/kernel")}
-    if {token, head} <= arrays.keys() and not others & arrays.keys():
-        arrays[stored(REGISTERS)] = arrays.pop(token)
+        arrays[joined_name] = joined_array(pair, shape, axis)
     return arrays
 
 
