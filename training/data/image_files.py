@@ -28,8 +28,7 @@ from .examples import (
 
 NOT_UTF_8 = "The name is not UTF-8."  # The reason why a file cannot be opened.
 
-
-# Of masks.
+# The limits by which masks are known.
 _LOSSY = (".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif", ".avif", ".webp")
 _LEVELS = 4  # Grey levels of a mask, at most.
 _FEWEST, _MOST = 20, 64  # Files that are looked at.
