@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from keras_vit.checkpoints.code_bases import hugging_face
 from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
-from keras_vit.checkpoints.code_bases.hugging_face import PREPROCESSOR
-from keras_vit.checkpoints.formats import write_safetensors
-from keras_vit.checkpoints.save import note_of, stored_arrays
-from keras_vit.classifier_folder import write_classifier
-from keras_vit.configs import ViTConfig
-from keras_vit.configs.recognition import config_of
+from keras_vit.classifier_saving import write_classifier
 from keras_vit.description import Labels
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD
-from keras_vit.description.description_texts import card_header
 from keras_vit.images.samples import describe_samples, read_images, sample_files
 from keras_vit.model_weights import Weights
-from keras_vit.models.graph import check_described
-from keras_vit.models.saving import check_written, save_checkpoint
+from keras_vit.models.saving import save_checkpoint
 from keras_vit.opening import open_model
 from keras_vit.predictor import Predictor
 from keras_vit.utils.files import (
-    CARD,
-    CONFIG,
     MODEL,
     SAFETENSORS,
-    atomic_folder,
     check_file,
     check_folder,
 )
-from keras_vit.utils.safe_text import for_markdown
 
 from .formats.export_format import CONVERSION_FORMATS
+from .hugging_face_folder import write_hugging_face
 
 # Files by which an older folder is recognised, before it is overwritten.
 _MARKERS = {"classifier": MODEL, "huggingface": SAFETENSORS}
@@ -191,11 +179,12 @@ def _format(destination, to):
 
 
 def _write_classifier(opened, destination, overwrite, samples):
-    labels, preprocessing = opened.description.labels, _preprocessing(opened)
+    labels = opened.description.labels
     if labels.names is None:
         raise ValueError(
             "A classifier must have a head; without one, convert to official or huggingface."
         )
+    preprocessing = opened.preprocessing_for(opened.model().input_shape[1:3])
     photos = read_images(sample_files(samples, opened.folder), preprocessing.bit_depth)
     predictor = Predictor(
         opened.model(),
@@ -211,11 +200,6 @@ def _write_classifier(opened, destination, overwrite, samples):
     return [describe_samples(len(photos), "of the source", size, where)] if photos else []
 
 
-def _preprocessing(opened):
-    """How an image becomes the model's input; ValueError if the range of pixels is unknown."""
-    return opened.preprocessing_for(opened.model().input_shape[1:3])
-
-
 def _write_official(opened, destination, overwrite):
     # Without class names, what only this package reads in a file of weights.
     labels = Labels(task=opened.description.labels.task)
@@ -225,37 +209,7 @@ def _write_official(opened, destination, overwrite):
     return [_WITHOUT_NAMES]
 
 
-def _write_hugging_face(opened, destination, overwrite):
-    model, description = opened.model(), opened.description
-    check_described(model, "Hugging Face's format holds unchanged models of keras_vit.build")
-    config = config_of(model)
-    if type(config) is not ViTConfig or config.resnet:
-        raise ValueError(
-            "A model for Hugging Face must be a plain Vision Transformer, not a hybrid (with a "
-            "ResNet in front), BiT or an axial model: use --to official for the weights, or "
-            f"keras-vit export. Received: {description.name}"
-        )
-    labels = Labels(description.labels.names, description.labels.task)
-    described = dataclasses.replace(description, input_shape=model.input_shape[1:], labels=labels)
-    written = hugging_face.written_model(config, described)
-    processor, notes = hugging_face.preprocessor_json(_preprocessing(opened), model.input_shape[-1])
-    files = {CONFIG: hugging_face.config_json(config, described), PREPROCESSOR: processor}
-    arrays = {
-        name if "classifier." in name else f"{written.prefix}{name}": array
-        for name, array in stored_arrays(model, written.layout).items()
-    }
-    license = description.license
-    card = f"{card_header(license)}\nLicense of the weights: {for_markdown(license)}.\n"
-    with atomic_folder(destination, marker=_MARKERS["huggingface"], overwrite=overwrite) as folder:
-        (folder / CARD).write_text(card, encoding="utf-8")
-        for name, content in files.items():
-            (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        write_safetensors(folder / SAFETENSORS, arrays, note_of(model))
-        check_written(model, folder)
-    return notes
-
-
 _WRITERS: dict[str, Callable[[Weights, pathlib.Path, bool], list[str]]] = {
     "official": _write_official,
-    "huggingface": _write_hugging_face,
+    "huggingface": write_hugging_face,
 }

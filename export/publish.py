@@ -24,7 +24,8 @@ from keras_vit.predictor import AnyClassifier, Predictor
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder
 from keras_vit.utils.intervals import exact_interval
 
-from .check import ExportReport, checksums, compare_with_keras, golden_json, size_of
+from .check import ExportReport, compare_with_keras, golden_json, size_of
+from .checksums import checksums
 from .formats.check_images import images_of_export
 from .formats.export_format import (
     CHECK,

@@ -6,7 +6,6 @@ TensorFlow nor Keras is imported before a Keras model needs them.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import pathlib
@@ -18,18 +17,17 @@ import numpy as np
 from keras_vit.checkpoints.catalogue import find_weights
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.export.formats.artefacts import load_artefact
-from keras_vit.export.formats.table import ALIASES, FORMATS, runs_without_tensorflow
+from keras_vit.export.formats.table import format_to_write, runs_without_tensorflow
 from keras_vit.images.listing import PATHS, Images, is_one_image
 from keras_vit.prediction import Prediction
 from keras_vit.predictor import AnyClassifier, Predictor, PredictorHolder
 from keras_vit.preprocessing import Preprocessing, as_size
-from keras_vit.utils.nearest_names import nearest_names
-from keras_vit.utils.synonyms import ATTRIBUTES, answers_synonyms, argument_here
+from keras_vit.utils.synonyms import ATTRIBUTES, answers_synonyms
 
 if TYPE_CHECKING:
     import keras
 
-    from keras_vit.configs import BiTConfig, ViTConfig
+    from keras_vit.configs import ModelConfig
     from keras_vit.export import ExportReport
     from keras_vit.training.data.spec import Data
     from keras_vit.training.evaluation.reports import EvaluationReport
@@ -78,7 +76,7 @@ class Classifier(PredictorHolder):
         task: str = MULTICLASS,
         thresholds: Sequence[float] | None = None,
     ):
-        from keras_vit.classifier_folder import model_preprocessing
+        from keras_vit.classifier_saving import model_preprocessing
 
         known = preprocessing or model_preprocessing(model)
         self._predictor = Predictor(model, class_names, known, task=task, thresholds=thresholds)
@@ -283,21 +281,8 @@ class Classifier(PredictorHolder):
         """
         from keras_vit.export.publish import write_export
 
-        suffix = pathlib.Path(path).suffix
-        by_suffix = {known.suffix: name for name, known in FORMATS.items() if known.suffix}
-        name = by_suffix.get(suffix) if format is None else ALIASES.get(format, format)
-        if name not in FORMATS:
-            raise ValueError(
-                f"The path must end in {', '.join(by_suffix)}, or format be one of "
-                f"{', '.join((*FORMATS, *ALIASES))}. "
-                f"Received: {os.fspath(path)}, format={format!r}"
-            )
-        fields = [field.name for field in dataclasses.fields(FORMATS[name])]
-        for option in options:
-            if option not in fields:
-                known_options = argument_here(option, fields) or nearest_names(option, fields)
-                raise ValueError(f"{option} is no option of {name}. {known_options}")
-        return write_export(FORMATS[name](**options), self._predictor, path)
+        format_type = format_to_write(path, format, options)
+        return write_export(format_type(**options), self._predictor, path)
 
     def save(self, folder: str | os.PathLike, *, overwrite: bool = False) -> Classifier:
         """Writes the classifier's folder, complete or not at all; returns the classifier in it.
@@ -311,7 +296,7 @@ class Classifier(PredictorHolder):
                 or the classifier is an export.
             OSError: If there is no space, or no permission to write.
         """
-        from keras_vit.classifier_folder import copy_classifier
+        from keras_vit.classifier_saving import copy_classifier
 
         if self._predictor.is_export:
             raise ValueError(
@@ -354,7 +339,7 @@ def _holding(predictor):
 def load_classifier(
     anything: AnyClassifier,
     *,
-    model: str | ViTConfig | BiTConfig | None = None,
+    model: str | ModelConfig | None = None,
     image_size: int | tuple[int, int] | None = None,
     num_heads: int | None = None,
     gelu: str | None = None,
@@ -465,17 +450,13 @@ def save_classifier(
             sample cannot be read.
         OSError: If there is no space, or no permission to write.
     """
-    from keras_vit.classifier_folder import model_preprocessing, write_classifier
-    from keras_vit.description import check_one_output
-    from keras_vit.utils import files
+    from keras_vit.classifier_saving import model_preprocessing, write_classifier
 
     if not isinstance(folder, PATHS):
         raise TypeError(
             "The folder comes first: keras_vit.save_classifier(folder, model, class_names). "
             f"Received: {type(folder).__name__} in its place"
         )
-    files.check_folder(folder, marker=files.MODEL, overwrite=overwrite)
-    check_one_output(model)
     known = preprocessing or model_preprocessing(model)
     predictor = Predictor(
         model, class_names, known, recipe, folder, task=task, thresholds=thresholds

@@ -26,13 +26,13 @@ from keras_vit.utils.fields import (
     without_tilde,
 )
 from keras_vit.utils.files import check_writable, named_disk_errors
-from keras_vit.utils.nearest_names import near_names, nearest_names
 from keras_vit.utils.quiet_tensorflow import (
     choose_onednn,
     import_tensorflow_quietly,
     without_unused_packages,
 )
 from keras_vit.utils.safe_text import safe_output
+from keras_vit.utils.synonyms import near_names, nearest_names
 
 DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
 

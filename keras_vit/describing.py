@@ -8,7 +8,7 @@ from typing import Any
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import NAMES, list_weights
-from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs import ModelConfig
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, check_one_output
 from keras_vit.predictor import predictor_in
@@ -98,6 +98,6 @@ _IN_FRONT_OF_HEAD = ("map_head", "pooled_norm", "pre_logits", "representation")
 def _is_planned(anything):
     """Whether something is a config, or a text that names no weights and no file."""
     if not isinstance(anything, str) or anything in configs.MODELS:
-        return isinstance(anything, str | ViTConfig | BiTConfig)
+        return isinstance(anything, str | ModelConfig)
     is_weights = anything in (*NAMES, *list_weights()) or anything.startswith(("hf:", "kaggle:"))
     return not is_weights and not os.path.exists(anything)

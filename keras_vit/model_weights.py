@@ -11,9 +11,7 @@ from typing import Any
 import keras
 
 from keras_vit.checkpoints.code_bases.files_beside import read_folder, read_json
-from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE
-from keras_vit.checkpoints.hdf5 import read_keras_config
 from keras_vit.checkpoints.load import (
     Arrays,
     LoadReport,
@@ -31,7 +29,6 @@ from keras_vit.models.rebuild import with_probabilities, without_unknown
 from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE
-from keras_vit.utils.safe_text import first_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,10 +267,7 @@ class Weights:
 
     @property
     def _is_regression(self):
-        arrays = self.arrays() if self.arrays else None
-        return isinstance(arrays, Checkpoint) and (
-            arrays.config.get("problem_type") == "regression"
-        )
+        return self.arrays is not None and self.arrays().is_regression
 
 
 def _without_unknown(whole):
@@ -298,7 +292,7 @@ def keras_file_weights(name: str, path: pathlib.Path, file: pathlib.Path) -> Wei
     def read():
         return read_classifier(path).model if is_classifier else read_model(file)
 
-    stored = _stored_model(file)
+    stored = stored_model(file)
     model = stored or read()  # One of other code is known once it is read.
     described = read_description(path, model) if is_classifier else _beside(folder, model)
     if stored is None:
@@ -326,15 +320,6 @@ def _with_origins(described, recipe):
     name = RunRecord.from_json(recipe).model or paper_name(described.config) or described.name
     origins = {**dict.fromkeys(FACTS[:2], DESCRIPTION), **dict.fromkeys(FACTS[2:], MODEL)}
     return dataclasses.replace(described, name=name, origins={**origins, **described.origins})
-
-
-def _stored_model(file):
-    """The model of a `.keras` file by its JSON; None for one that only Keras knows."""
-    config = read_keras_config(file)
-    try:
-        return stored_model(config)
-    except Exception as error:  # A damaged file may raise anything.
-        raise ValueError(f"{file} cannot be read as a Keras model: {first_line(error)}") from error
 
 
 def _beside(folder, model):

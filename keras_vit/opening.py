@@ -8,16 +8,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE, of_file, print_license
+from keras_vit.checkpoints.catalogue import OfficialWeights, check_unambiguous, find_weights
+from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE, open_described
 from keras_vit.checkpoints.hdf5 import has_own_layers
-from keras_vit.checkpoints.load import open_arrays
-from keras_vit.configs import MODELS, BiTConfig, ViTConfig, default_image_size, resolve
+from keras_vit.configs import MODELS, ModelConfig, default_image_size, resolve
 from keras_vit.configs.model_table import check_agrees
 from keras_vit.description import FACTS, Description
 from keras_vit.export.formats.artefacts import load_artefact, read_artefact
 from keras_vit.export.formats.table import is_export
-from keras_vit.hub.repositories import fixed_name, repository_folder
+from keras_vit.hub.repositories import located
 from keras_vit.model_weights import Weights, keras_file_weights
 from keras_vit.predictor import AnyClassifier, Predictor, predictor_in
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
@@ -28,7 +27,7 @@ from keras_vit.utils.quiet_tensorflow import check_not_forked
 def open_model(
     anything: AnyClassifier,
     *,
-    model: str | ViTConfig | BiTConfig | None = None,
+    model: str | ModelConfig | None = None,
     image_size: tuple[int | None, int | None] | None = None,
     num_heads: int | None = None,
     gelu: str | None = None,
@@ -69,7 +68,7 @@ def open_model(
     if predictor is not None:
         others = {"model": model, "image_size": image_size, "normalization": normalization}
         return _of_predictor(predictor, {**others, **given})
-    if not isinstance(anything, (str, os.PathLike, ViTConfig, BiTConfig)):
+    if not isinstance(anything, str | os.PathLike | ModelConfig):
         raise TypeError(
             "A classifier must be a keras_vit.Classifier or what keras_vit.load_classifier takes; "
             "keras_vit.Classifier(model, class_names) makes one of a Keras model. "
@@ -82,14 +81,13 @@ def open_model(
             "catalogue, a file, or none for random values. "
             f"Received: {anything!r} without weights"
         )
-    repository = fixed_name(anything)
+    repository, place = located(anything)
     name = repository or os.fspath(anything)
     if anything == "none":
-        catalogue.check_unambiguous(name)
+        check_unambiguous(name)
         opened = _random(model or "ViT-B/16", given)
     else:
-        source = repository_folder(repository) or anything
-        opened = _open(name, source, model, image_size, given)
+        opened = _open(name, place, model, image_size, given)
     if repository is not None:
         origins = {**opened.description.origins, "weights": repository}
         opened = opened.described(dataclasses.replace(opened.description, origins=origins))
@@ -162,12 +160,10 @@ def _random(model, given):
 def _open(name, source, model, image_size, given):
     """The weights at a place or by a name of the catalogue, which is asked once what it is."""
     size = image_size or (None, None)
-    place = catalogue.find_weights(source, model, size)
-    whole = None if isinstance(place, catalogue.OfficialWeights) else _whole_model(name, place)
+    place = find_weights(source, model, size)
+    whole = None if isinstance(place, OfficialWeights) else _whole_model(name, place)
     if whole is None:
-        arrays = open_arrays(place)
-        description = of_file(arrays, model, image_size=size, **given)
-        print_license(arrays, description)
+        arrays, description = open_described(place, model, image_size=size, **given)
         return Weights(name, description, arrays=lambda: arrays)
     if model is not None:
         check_agrees(model, name, whole.description.config)

@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 
 from keras_vit.checkpoints.hdf5 import check_keras_archive
-from keras_vit.classifier_folder import copy_classifier
+from keras_vit.classifier_saving import copy_classifier
 from keras_vit.description import Description
 from keras_vit.description.description_texts import (
     TEXTS,

@@ -14,7 +14,7 @@ from keras_vit.training.evaluation.few_shot import FewShotReport
 from keras_vit.training.evaluation.imagenet import ImageNetAccuracy
 from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.run.finetune import Finished
-from keras_vit.training.run.sweep import SweepResult
+from keras_vit.training.run.sweep_result import SweepResult
 from keras_vit.training.trust import CheckReport, Comparison
 
 def check(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from keras_vit.training.data import DataSpec, open_source
-from keras_vit.training.data.sources import check_table
+from keras_vit.training.data.early_checks import check_table
 from makers import encode
 
 PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "examples" / "labels_to_csv.py"

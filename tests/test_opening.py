@@ -23,8 +23,7 @@ from keras_vit.description import Description, Labels
 from keras_vit.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.evaluation.predictions import build_evaluated
-from keras_vit.training.run.images import find_start
-from keras_vit.training.run.plan import describe_model
+from keras_vit.training.run.start_weights import describe_model, find_start
 from keras_vit.training.settings import FineTuning
 from makers import copy_weights, tiny_config
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.reports.report import NamedFact, Report, Table, align_columns
-from keras_vit.training.evaluation.reports import ClassificationReport
+from keras_vit.training.evaluation.reports_by_task import ClassificationReport
 
 ROWS = [("model", "tokens", "weights"), ("ViT-B/16", "197", "imagenet"), ("BiT-R50x1", "", "-")]
 

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import Any
 
-from keras_vit.utils.nearest_names import nearest_names
+from keras_vit.utils.synonyms import nearest_names
 
 # Training images, for the steps of an epoch.
 EXAMPLES = {
@@ -254,3 +254,15 @@ def find_recipe(name: str) -> PaperRecipe:
         "The recipe must be one of those that keras-vit recipes lists. "
         f"{answer}. Received: {name!r}"
     )
+
+
+def rates_of_sweep(name: str | None) -> tuple[float, ...]:
+    """Returns the learning rates that a sweep tries; `SWEEP_RATES` without a recipe.
+
+    Args:
+        name: The name of a recipe, or None.
+
+    Raises:
+        ValueError: If there is no such recipe.
+    """
+    return find_recipe(name).learning_rates if name else SWEEP_RATES

@@ -14,10 +14,10 @@ from typing import Any
 
 from keras_vit import configs
 from keras_vit.checkpoints.formats import check_npz
-from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs import ModelConfig
 from keras_vit.configs.model_table import paper_name
 from keras_vit.utils.files import check_holds_one_model
-from keras_vit.utils.nearest_names import near_names
+from keras_vit.utils.synonyms import near_names
 
 NAMES = ("imagenet", "imagenet21k")
 
@@ -51,6 +51,11 @@ class OfficialWeights:
     imagenet_top1_percent: float | None
     sha256: str
     url: str
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the head gives numbers instead of scores of classes; see `Checkpoint`."""
+        return False
 
     @property
     def name(self) -> str:
@@ -232,7 +237,7 @@ def find_released(name: str | os.PathLike | None) -> list[ReleasedClassifier]:
     return [row for row in RELEASED if name in row.names]
 
 
-def check_is_no_weights(name: str | ViTConfig | BiTConfig | None) -> None:
+def check_is_no_weights(name: str | ModelConfig | None) -> None:
     """Raises ValueError if the name of a model is one of weights, a repository or a path."""
     is_text = isinstance(name, str) and name not in configs.MODELS
     if not is_text:
@@ -257,7 +262,7 @@ def check_unambiguous(name: str | os.PathLike | None) -> None:
 
 def released_folder(
     folder_or_name: str | os.PathLike,
-    model: str | ViTConfig | BiTConfig | None = None,
+    model: str | ModelConfig | None = None,
 ) -> pathlib.Path:
     """Returns the folder of a classifier in the package; any other path is returned.
 
@@ -289,7 +294,7 @@ def name_of_folder(folder: str | os.PathLike | None) -> str:
 
 def find_weights(
     weights: str | os.PathLike,
-    model: str | ViTConfig | BiTConfig | None = None,
+    model: str | ModelConfig | None = None,
     image_size: tuple[int | None, int | None] = (None, None),
 ) -> OfficialWeights | pathlib.Path:
     """Returns what a value of `weights=` means: a row of the catalogue, or a file or folder.

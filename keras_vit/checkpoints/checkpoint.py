@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import mimetypes
 import os
@@ -11,12 +10,18 @@ import pathlib
 import re
 from typing import Any
 
-import numpy as np
-
-from keras_vit.checkpoints import formats
-from keras_vit.checkpoints.code_bases import LAYOUTS, hugging_face, keras_hub, layouts_of
+from keras_vit.checkpoints.code_bases import LAYOUTS, check_config, keras_hub, layouts_of
 from keras_vit.checkpoints.code_bases.files_beside import check_sizes, read_json
-from keras_vit.checkpoints.code_bases.layouts import REGISTERS, TORCH, Checkpoint, readable_files
+from keras_vit.checkpoints.code_bases.layouts import TORCH, Checkpoint, readable_files
+from keras_vit.checkpoints.formats import (
+    FileContent,
+    StoredArray,
+    joined_array,
+    open_zip,
+    read_npz,
+    read_safetensors,
+    read_torch,
+)
 from keras_vit.checkpoints.hdf5 import is_whole_model, read_keras_archive, read_keras_h5
 from keras_vit.configs import UNSEEN_FIELDS, ViTConfig, checked_fields
 from keras_vit.configs.recognition import shows_swiglu
@@ -69,7 +74,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         checkpoint = Checkpoint(
             path=path,
             layout=layout,
-            arrays=_with_unread_tokens(layout, _with_gates(path, layout, renamed)),
+            arrays=layout.with_unread_tokens(_with_gates(path, layout, renamed)),
             config=config,
             # big_vision adds positions before it adds the class token, and has this name then.
             class_token_has_row=not any(f"{p}pos_embedding" in names for p in layout.prefixes),
@@ -95,8 +100,7 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
         ValueError: If it is of a model that no model here equals.
     """
     config = read_json(folder / CONFIG)
-    hugging_face.check_model_type(config, folder)
-    keras_hub.check_family(config, folder)
+    check_config(config, folder)
     return config
 
 
@@ -186,22 +190,22 @@ def _read(path):
     return content
 
 
-def _read_file(path) -> formats.FileContent:
+def _read_file(path) -> FileContent:
     """The content of one file; its first bytes and entries give the format."""
     with open(path, "rb") as file:
         start = file.read(16)
     names: list[str] = []
     if start.startswith(b"PK\x03\x04"):
-        with formats.open_zip(path) as archive:
+        with open_zip(path) as archive:
             names = archive.namelist()
     if any(name.endswith("data.pkl") for name in names):
-        return formats.read_torch(path)
+        return read_torch(path)
     if start.startswith(b"\x89HDF\r\n\x1a\n"):
         return read_keras_h5(path)
     if names:
-        return read_keras_archive(path) if WEIGHTS in names else formats.read_npz(path)
+        return read_keras_archive(path) if WEIGHTS in names else read_npz(path)
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= os.path.getsize(path):
-        return formats.read_safetensors(path)
+        return read_safetensors(path)
     is_pickle = start.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"))
     reason = "a pickle is never opened, as it can run any code" if is_pickle else f"{start[:8]!r}"
     raise ValueError(
@@ -212,7 +216,7 @@ def _read_file(path) -> formats.FileContent:
 
 def _renamed(path, arrays, names):
     """The arrays by canonical name; empty ones are left out, as of no registers."""
-    renamed: dict[str, formats.StoredArray] = {}
+    renamed: dict[str, StoredArray] = {}
     for name, canonical in names.items():
         if canonical in renamed:
             raise ValueError(
@@ -239,22 +243,7 @@ def _with_gates(path, layout, arrays):
         axis = 0 if name.endswith(tuple(TORCH.values())) else -1
         shape = list(pair[0].shape)
         shape[axis] *= 2
-        compute = functools.partial(_joined, pair, axis)
-        arrays[joined_name] = formats.computed_array(pair[0].name, shape, compute)
-    return arrays
-
-
-def _joined(pair, axis):
-    return np.concatenate(list(formats.read_values(pair)), axis)
-
-
-def _with_unread_tokens(layout, arrays):
-    """A distillation token is a register if there is a head, but none that reads the token."""
-    stored = layout.stored_name
-    token, head = stored("distillation_token/token"), stored("predictions/kernel")
-    others = {stored(REGISTERS), stored("distillation_token_head/kernel")}
-    if {token, head} <= arrays.keys() and not others & arrays.keys():
-        arrays[stored(REGISTERS)] = arrays.pop(token)
+        arrays[joined_name] = joined_array(pair, shape, axis)
     return arrays
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import pathlib
 import sys
 
-from keras_vit import configs
+from keras_vit.checkpoints.catalogue import OfficialWeights
 from keras_vit.checkpoints.code_bases.files_beside import found, read_class_names
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint, readable_files
-from keras_vit.checkpoints.load import Arrays
+from keras_vit.checkpoints.load import Arrays, open_arrays
 from keras_vit.checkpoints.resize import find_grid
-from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
+from keras_vit.configs import DEFAULT_IMAGE_SIZE, Gelu, ModelConfig, ViTConfig, resolve
 from keras_vit.configs.model_table import check_agrees, paper_name
 from keras_vit.configs.recognition import config_of_shapes, num_classes
 from keras_vit.description import (
@@ -39,7 +40,32 @@ DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 _FREE_NUMBERS = 2**20
 
 
-def print_license(arrays: Arrays, description: Description) -> None:
+def open_described(
+    place: OfficialWeights | pathlib.Path,
+    model: str | ModelConfig | None = None,
+    *,
+    image_size: tuple[int | None, int | None] = (None, None),
+    num_heads: int | None = None,
+    gelu: Gelu | None = None,
+) -> tuple[Arrays, Description]:
+    """Returns the arrays of a place and their `of_file`, and prints their license."""
+    arrays = open_arrays(place)
+    description = of_file(arrays, model, image_size=image_size, num_heads=num_heads, gelu=gelu)
+    _print_license(arrays, description)
+    return arrays, description
+
+
+def open_values(
+    place: OfficialWeights | pathlib.Path, image_size: tuple[int | None, int | None] = (None, None)
+) -> tuple[Arrays, Description]:
+    """Returns the arrays of a place and their `of_values`, and prints their license."""
+    arrays = open_arrays(place)
+    description = of_values(arrays, image_size)
+    _print_license(arrays, description)
+    return arrays, description
+
+
+def _print_license(arrays, description):
     """Prints the license of weights of another code base to stderr, once for each folder."""
     if not isinstance(arrays, Checkpoint) or arrays.layout.numbered:
         return
@@ -54,7 +80,7 @@ def _print_once(line):
 
 def of_file(
     arrays: Arrays,
-    model: str | ViTConfig | BiTConfig | None = None,
+    model: str | ModelConfig | None = None,
     *,
     image_size: tuple[int | None, int | None] = (None, None),
     num_heads: int | None = None,
@@ -74,7 +100,7 @@ def of_file(
             no file and was not given.
     """
     if not isinstance(arrays, Checkpoint):
-        config = configs.resolve(model or arrays.model)
+        config = resolve(model or arrays.model)
         return dataclasses.replace(_official(arrays), name=arrays.model, config=config)
     with readable_files(arrays):
         shown = _recognised(arrays, model, image_size, num_heads, gelu)
@@ -218,7 +244,7 @@ def _recognised(checkpoint, model, image_size, num_heads, gelu):
     """What arrays show; ValueError if they are not of a model that is given."""
     if model is None:
         return _of_arrays(checkpoint, num_heads, gelu, image_size)
-    config = configs.resolve(model)
+    config = resolve(model)
     if checkpoint.width not in (0, config.width):
         check_agrees(config, checkpoint.path, None)
     heads = num_heads or getattr(config, "num_heads", None)
@@ -318,3 +344,22 @@ def _image_size(checkpoint, config, image_size):
     stride = config.resnet.stride if config.resnet else 1
     down, across = config.patch_sizes
     return (grid[0] * down * stride, grid[1] * across * stride), grid
+
+
+def free_grid(
+    arrays: Arrays | None, known: tuple[int, int] | None = None
+) -> tuple[int, int] | None:
+    """Returns the grid of the table of positions that a model of any image size holds.
+
+    Code bases other than the official one resize the table of the file once; else it is None.
+
+    Args:
+        arrays: The weights of the model; None without.
+        known: The grid that they state.
+    """
+    if not isinstance(arrays, Checkpoint):
+        return None
+    table = arrays.shapes.get("position_embedding")
+    if table is None or len(table) != 3 or arrays.position_rule == ViTConfig.position_resize:
+        return None
+    return find_grid(table[1], arrays.prefix_row_counts, known)[1]

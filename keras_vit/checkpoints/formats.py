@@ -85,6 +85,19 @@ def computed_array(
     )
 
 
+def joined_array(pair: Sequence[StoredArray], shape: Sequence[int], axis: int) -> StoredArray:
+    """Returns the array of several ones along an axis, with the name of the first.
+
+    Args:
+        pair: The arrays.
+        shape: The shape of the result.
+        axis: The axis.
+    """
+    return computed_array(
+        pair[0].name, shape, lambda: np.concatenate(list(read_values(pair)), axis)
+    )
+
+
 def read_values(arrays: Iterable[StoredArray]) -> Iterator[np.ndarray]:
     """Yields the value of each array. A file is opened once, a stack of blocks read once.
 

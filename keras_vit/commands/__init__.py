@@ -63,7 +63,7 @@ class Command:
         data = getattr(self, "photos", getattr(spec, "data", None))
         if isinstance(data, str) and not getattr(options, "resume", False):
             from keras_vit.checkpoints.catalogue import check_is_data
-            from keras_vit.training.data.sources import check_table
+            from keras_vit.training.data.early_checks import check_table
 
             check_is_data(data)
             decides = self.reads_labels and not self.takes_data_of_run

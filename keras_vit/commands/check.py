@@ -117,10 +117,8 @@ class Check(Command):
 
     def _next(self, images: int) -> str:
         """The command that trains with the parts, the groups and the decisions of this check."""
-        from keras_vit.training.data.sources import has_paths  # Not before `--help`.
-
         flags = ["--weights", self.weights]
-        if has_paths(self.photos):
+        if dataclasses.replace(self.data, data=self.photos).has_paths:
             flags = ["--checked", self.output, *flags]
         for field in dataclasses.fields(self.data):
             value = getattr(self.data, field.name)

@@ -13,7 +13,7 @@ from keras_vit.training.settings import FineTuning
 from keras_vit.utils.fields import REQUIRED, SEED, part, setting
 
 if TYPE_CHECKING:
-    from keras_vit.training.run.sweep import SweepResult
+    from keras_vit.training.run.sweep_result import SweepResult
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from keras_vit.configs.model_table import (
     MODELS as MODELS,
     SIZES as SIZES,
     UNSEEN_FIELDS as UNSEEN_FIELDS,
+    ModelConfig as ModelConfig,
     checked_fields as checked_fields,
     classifier_layer as classifier_layer,
     default_image_size as default_image_size,

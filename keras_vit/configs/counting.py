@@ -22,7 +22,7 @@ from keras_vit.configs.resnet_configs import cells
 
 
 def cost_of(
-    config: configs.ViTConfig | configs.BiTConfig,
+    config: configs.ModelConfig,
     input_shape: tuple[int, int, int],
     classes: int | None,
 ) -> Cost:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
+from typing import Any, TypeAlias, TypedDict, TypeVar, get_args, get_type_hints
 
 from keras_vit.configs.blocks import TRAINING_FIELDS, UNSEEN_BLOCK_FIELDS, BlockConfig
 from keras_vit.configs.resnet_configs import AxialResNetConfig, BiTConfig, PoolingStem, ResNetStem
 from keras_vit.configs.vit_configs import AxialConfig, ViTConfig
-from keras_vit.utils.nearest_names import near_names, nearest_names
-from keras_vit.utils.synonyms import ARGUMENTS, paper_name_of
+from keras_vit.utils.synonyms import ARGUMENTS, near_names, nearest_names, paper_name_of
 
 # Layers that end in class scores. With DeiT's distillation token there are two linear layers,
 # the class token's first, and "predictions" is the mean of their logits without weights.
@@ -61,7 +60,9 @@ SIZES: dict[str, Size] = {
     "H": {"width": 1280, "depth": 32, "mlp_dim": 5120, "num_heads": 16},
 }
 
-MODELS: dict[str, ViTConfig | BiTConfig] = {
+ModelConfig: TypeAlias = ViTConfig | BiTConfig
+
+MODELS: dict[str, ModelConfig] = {
     "ViT-Mini/4": ViTConfig(4, **SIZES["Mini"]),
     "ViT-Ti/16": ViTConfig(16, **SIZES["Ti"]),
     "ViT-S/16": ViTConfig(16, **SIZES["S"]),
@@ -109,7 +110,7 @@ MODELS: dict[str, ViTConfig | BiTConfig] = {
 }
 
 
-def default_image_size(name_or_config: str | ViTConfig | BiTConfig) -> int:
+def default_image_size(name_or_config: str | ModelConfig) -> int:
     """Returns the default pixels per side of a model's images."""
     name = name_or_config if isinstance(name_or_config, str) else None
     return IMAGE_SIZES.get(name or "", DEFAULT_IMAGE_SIZE)
@@ -154,9 +155,7 @@ def _argument_here(name, known):
     return f"{name} is called {near[0]} here" if near else ""
 
 
-def resolve(
-    name_or_config: str | ViTConfig | BiTConfig, changes: Mapping[str, Any] | None = None
-) -> Any:
+def resolve(name_or_config: str | ModelConfig, changes: Mapping[str, Any] | None = None) -> Any:
     """Returns the config of a name, with some fields replaced.
 
     Args:
@@ -205,7 +204,7 @@ def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return dict(fields)
 
 
-def for_inference(config: ViTConfig | BiTConfig) -> ViTConfig | BiTConfig:
+def for_inference(config: ModelConfig) -> ModelConfig:
     """Returns a config without the options that matter in training only.
 
     These are dropout, stochastic depth and remat: two configs that differ in nothing else
@@ -230,7 +229,7 @@ def classifier_layer(layers: Mapping[str, Layer]) -> Layer | None:
     return next((layers[name] for name in CLASSIFIER_LAYERS if name in layers), None)
 
 
-def layer_name(name_or_config: str | ViTConfig | BiTConfig) -> str:
+def layer_name(name_or_config: str | ModelConfig) -> str:
     """Returns the name of a Keras model, such as "vit_b16" for "ViT-B/16"."""
     if not isinstance(name_or_config, str):
         return name_or_config.architecture
@@ -239,7 +238,7 @@ def layer_name(name_or_config: str | ViTConfig | BiTConfig) -> str:
     return name_or_config.lower().replace("/", "").replace("+", "_").replace("-", "_")
 
 
-def paper_name(config: ViTConfig | BiTConfig | None) -> str:
+def paper_name(config: ModelConfig | None) -> str:
     """Returns the name in `keras_vit.list_models()` of a config; "" if it has none.
 
     GELU, LayerNorm's epsilon and the hidden layer of pre-training may differ.
@@ -250,7 +249,7 @@ def paper_name(config: ViTConfig | BiTConfig | None) -> str:
     return names.get(_plain(config), "")
 
 
-def without_hidden_layer(config: ViTConfig | BiTConfig) -> ViTConfig | BiTConfig:
+def without_hidden_layer(config: ModelConfig) -> ModelConfig:
     """Returns a config without the hidden layer of pre-training, for a new head."""
     if isinstance(config, ViTConfig):
         return dataclasses.replace(config, representation_size=None, head_bias=0.0)
@@ -258,9 +257,9 @@ def without_hidden_layer(config: ViTConfig | BiTConfig) -> ViTConfig | BiTConfig
 
 
 def check_agrees(
-    model: str | ViTConfig | BiTConfig,
+    model: str | ModelConfig,
     weights: str | os.PathLike,
-    config: ViTConfig | BiTConfig | None,
+    config: ModelConfig | None,
 ) -> None:
     """Raises ValueError if the config of weights is not of a given model.
 

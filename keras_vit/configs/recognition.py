@@ -13,7 +13,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from keras_vit import configs
-from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
+from keras_vit.configs import (
+    AxialConfig,
+    AxialResNetConfig,
+    BiTConfig,
+    ModelConfig,
+    ResNetStem,
+    ViTConfig,
+)
 from keras_vit.configs.blocks import BLOCK_LAYERS
 
 if TYPE_CHECKING:
@@ -29,7 +36,7 @@ _CONFIG_TYPES = {
 }
 
 
-def config_of(model: keras.Model) -> ViTConfig | BiTConfig:
+def config_of(model: keras.Model) -> ModelConfig:
     """Returns the config of a model of `keras_vit.build`, which its layer "description" holds.
 
     So a model has it that was saved, cloned or cut out of another one, with that layer in it.
@@ -60,7 +67,7 @@ def config_of_shapes(
     fields: Mapping[str, Any] | None = None,
     *,
     has_paper_sizes: bool = True,
-) -> tuple[ViTConfig | BiTConfig, tuple[str, ...]]:
+) -> tuple[ModelConfig, tuple[str, ...]]:
     """Returns the config of a Vision Transformer, hybrid or BiT from its weights.
 
     Args:
@@ -184,7 +191,7 @@ def _norms_and_tokens(shapes: Mapping[str, Shape | None], classifier: str) -> di
     }
 
 
-def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTConfig | BiTConfig:
+def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ModelConfig:
     """Returns the config that `dataclasses.asdict` and JSON stored.
 
     Args:

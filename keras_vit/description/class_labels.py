@@ -52,6 +52,19 @@ class Labels:
     thresholds: tuple[float, ...] | None = None
     abstains: bool = False
 
+    @classmethod
+    def of_activation(
+        cls, activation: str | Callable | None, otherwise: str = MULTICLASS
+    ) -> Labels:
+        """Returns labels without names, of the task that the activation of a last layer shows.
+
+        Args:
+            activation: The activation, by its name or function.
+            otherwise: The task for other activations.
+        """
+        name = getattr(activation, "__name__", activation)
+        return cls(task=next((task for task in TASKS if ACTIVATIONS[task] == name), otherwise))
+
     def __post_init__(self):
         names, thresholds = self.names, self.thresholds
         if self.task not in TASKS:
@@ -172,9 +185,3 @@ def check_label_names(class_names: Sequence[str]) -> None:
             f'A class name must not hold "{SEPARATOR}", which separates the labels of an image. '
             f"Received: {wrong[0]!r}"
         )
-
-
-def task_of_activation(activation: str | Callable | None, otherwise: str = MULTICLASS) -> str:
-    """Returns the task that the activation of a last layer shows, by its name or function."""
-    name = getattr(activation, "__name__", activation)
-    return next((task for task in TASKS if ACTIVATIONS[task] == name), otherwise)

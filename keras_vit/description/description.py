@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from keras_vit import configs
-from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs import ModelConfig, ViTConfig
 from keras_vit.configs.blocks import Cost
 from keras_vit.configs.counting import cost_of
 from keras_vit.configs.recognition import config_of_json
-from keras_vit.description.class_labels import UNKNOWN, Labels, task_of_activation
+from keras_vit.description.class_labels import UNKNOWN, Labels
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.utils.files import CLASSES, DESCRIPTION
 from keras_vit.utils.json_files import changed_fields, check_fields, parse_json, with_present_names
@@ -65,7 +65,7 @@ class Description:
     """
 
     name: str = ""
-    config: ViTConfig | BiTConfig | None = None
+    config: ModelConfig | None = None
     input_shape: tuple[int | None, int | None, int] | None = None
     position_grid: tuple[int, int] | None = None
     classes: int | None = None
@@ -434,7 +434,7 @@ def _labels(model, labels, head):
         labels = Labels()
     if layers and labels.names is None:
         last = getattr(layers[-1], "activation", None)
-        labels = Labels(task=task_of_activation(last, labels.task))
+        labels = Labels.of_activation(last, labels.task)
     return dataclasses.replace(labels, abstains=True) if abstains(model) else labels
 
 

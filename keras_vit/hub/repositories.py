@@ -11,15 +11,28 @@ import re
 import sys
 import types
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import Self, TypeVar
 
 from keras_vit._installation import import_optional
 from keras_vit.checkpoints.catalogue import released_folder
 from keras_vit.checkpoints.checkpoint import read_config
 from keras_vit.checkpoints.code_bases import hugging_face, keras_hub
 from keras_vit.description.description_texts import TEXTS
-from keras_vit.utils import files
+from keras_vit.utils.files import (
+    CARD,
+    CONFIG,
+    HISTORY,
+    MODEL,
+    RECIPE,
+    SAFETENSORS,
+    UNPACKED_MODEL,
+    WEIGHTS,
+    disk_error,
+    named_disk_errors,
+)
 from keras_vit.utils.safe_text import first_line, for_line
+
+T = TypeVar("T", bound=str | os.PathLike | None)
 
 _PART = r"[A-Za-z0-9][\w.-]*"
 NAME = f"{_PART}/{_PART}"
@@ -31,19 +44,19 @@ _HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 # Files of a repository beside the weights: of transformers and timm, of KerasHub, of this package,
 # of all; and the weights, of which the first that it has are read. Pickles never are.
 _BESIDE = (
-    files.CONFIG,
+    CONFIG,
     hugging_face.PREPROCESSOR,
     hugging_face.PROCESSOR,
     keras_hub.PREPROCESSOR,
     keras_hub.CONVERTER,
     *TEXTS,
-    files.RECIPE,
-    files.HISTORY,
-    files.CARD,
+    RECIPE,
+    HISTORY,
+    CARD,
 )
-_WEIGHTS = (files.MODEL, files.SAFETENSORS, files.WEIGHTS)
+_WEIGHTS = (MODEL, SAFETENSORS, WEIGHTS)
 # All that is read.
-READ_FILES = tuple(dict.fromkeys((*files.UNPACKED_MODEL, *_BESIDE, *_WEIGHTS, keras_hub.HEAD)))
+READ_FILES = tuple(dict.fromkeys((*UNPACKED_MODEL, *_BESIDE, *_WEIGHTS, keras_hub.HEAD)))
 
 LIBRARY = "keras-vit"  # In the requests of this package.
 _LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
@@ -150,6 +163,16 @@ def fixed_name(name: str | os.PathLike | None) -> str | None:
     return None if repository is None else _with_commit(repository, folder)
 
 
+def located(weights: T) -> tuple[str | None, T | pathlib.Path]:
+    """Returns the name of a repository with its commit, and where its files are.
+
+    Args:
+        weights: Any value of `weights=`; of others the name is None, and the place is the value.
+    """
+    repository = fixed_name(weights)
+    return repository, repository_folder(repository) or weights
+
+
 def cached_name(name: str | os.PathLike | None) -> str | None:
     """Returns `fixed_name` of a repository that is whole in the cache, else None; asks no server.
 
@@ -243,7 +266,7 @@ def choose_files(names: Sequence[str], repository: str = "") -> tuple[list[str],
             f"A repository must have one of {', '.join(_WEIGHTS)}; pickles are never opened, as "
             f"they can run any code. Received: {repository} with {', '.join(names[:5])}"
         )
-    head = [keras_hub.HEAD] if weights == files.WEIGHTS and keras_hub.HEAD in names else []
+    head = [keras_hub.HEAD] if weights == WEIGHTS and keras_hub.HEAD in names else []
     return [name for name in _BESIDE if name in names], [*head, weights]
 
 
@@ -294,10 +317,10 @@ def one_line_errors(action: str, cache: str = "") -> Iterator[None]:
     """
     advice = "Free space there, or set HF_HUB_CACHE to another folder."
     try:
-        with files.named_disk_errors(cache, lambda: advice):
+        with named_disk_errors(cache, lambda: advice):
             yield
     except Exception as error:
-        if files.disk_error(error) or type(error) in (ValueError, ImportError):
+        if disk_error(error) or type(error) in (ValueError, ImportError):
             raise  # Ours, or a disk's: they are lines already.
         reason = str(error) if isinstance(error, RepositoryError) else _reason(error, cache)
         raise RepositoryError(f"{action}: {reason}") from error

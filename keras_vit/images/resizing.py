@@ -435,3 +435,30 @@ def _batch_sides(values):
 
 def _float(value):
     return tf.cast(value, tf.float32)
+
+
+def seen_region(
+    image_size: tuple[int, int], preprocessing: Preprocessing
+) -> tuple[float, float, float, float]:
+    """Returns the part of an image that its preprocessing keeps.
+
+    Args:
+        image_size: Pixels (height, width) of the file's image.
+        preprocessing: The preprocessing from the image to the model's input.
+
+    Returns:
+        Pixels (top, left, bottom, right).
+    """
+    size = preprocessing.image_size
+    cropped, resized, starts = EVALUATION_STEPS[preprocessing.evaluation].geometry(
+        image_size, size, preprocessing.resize_size
+    )
+    edges = []
+    for side, length in enumerate(image_size):
+        kept = length if cropped is None else int(cropped[side])
+        pixel = kept / int(resized[side])  # Pixels of the image in one of the resized image.
+        first = 0 if starts is None else int(starts[side])
+        before = (length - kept) // 2
+        edges.append((before + first * pixel, before + (first + size[side]) * pixel))
+    (top, bottom), (left, right) = edges
+    return top, left, bottom, right

@@ -16,8 +16,8 @@ from .embedding_weights import (
     position_similarity as position_similarity,
 )
 from .html_report import write_report as write_report
+from .rollout_pictures import draw_rollout as draw_rollout
 from .rollouts import (
     attention_rollout as attention_rollout,
-    draw_rollout as draw_rollout,
     rollout as rollout,
 )

@@ -13,7 +13,7 @@ import numpy as np
 from keras_vit.description import Description
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
-from keras_vit.images.resizing import EVALUATION_STEPS
+from keras_vit.images.resizing import seen_region
 from keras_vit.images.samples import read_images
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
 from keras_vit.inspection.distance import draw_attention_distance, mean_attention_distance
@@ -23,10 +23,10 @@ from keras_vit.inspection.embedding_weights import (
     filter_components,
     position_similarity,
 )
-from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
+from keras_vit.inspection.rollout_pictures import draw_rollout
+from keras_vit.inspection.rollouts import attention_rollout
 from keras_vit.models.outputs import predict_batch
 from keras_vit.predictor import Predictor, predictor_in
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports.pages import (
     columns,
     facts_table,
@@ -229,33 +229,6 @@ def _predicted(labels, row):
         above = np.flatnonzero(row > np.array(labels.limits))
         chosen = sorted(above, key=lambda k: -row[k])
     return ", ".join(f"{labels.output_names[k]} {row[k]:.1%}" for k in chosen) or "no label"
-
-
-def seen_region(
-    image_size: tuple[int, int], preprocessing: Preprocessing
-) -> tuple[float, float, float, float]:
-    """Returns the part of an image that its preprocessing keeps.
-
-    Args:
-        image_size: Pixels (height, width) of the file's image.
-        preprocessing: The preprocessing from the image to the model's input.
-
-    Returns:
-        Pixels (top, left, bottom, right).
-    """
-    size = preprocessing.image_size
-    cropped, resized, starts = EVALUATION_STEPS[preprocessing.evaluation].geometry(
-        image_size, size, preprocessing.resize_size
-    )
-    edges = []
-    for side, length in enumerate(image_size):
-        kept = length if cropped is None else int(cropped[side])
-        pixel = kept / int(resized[side])  # Pixels of the image in one of the resized image.
-        first = 0 if starts is None else int(starts[side])
-        before = (length - kept) // 2
-        edges.append((before + first * pixel, before + (first + size[side]) * pixel))
-    (top, bottom), (left, right) = edges
-    return top, left, bottom, right
 
 
 def _save(folder, pictures) -> Iterator[str]:

@@ -12,17 +12,13 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_vit import configs
 from keras_vit.checkpoints.catalogue import check_is_no_weights, find_released, find_weights
-from keras_vit.checkpoints.code_bases.layouts import Checkpoint
-from keras_vit.checkpoints.file_descriptions import of_file, of_values, print_license
-from keras_vit.checkpoints.load import Arrays, load_arrays, open_arrays
-from keras_vit.checkpoints.resize import find_grid
-from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.checkpoints.file_descriptions import free_grid, open_described, open_values
+from keras_vit.checkpoints.load import Arrays, load_arrays
+from keras_vit.configs import ModelConfig, ViTConfig, default_image_size, layer_name, resolve
 from keras_vit.configs.model_table import argument_errors, paper_name
 from keras_vit.description import INCLUDED, LAYER, Description, Labels
-from keras_vit.description.class_labels import task_of_activation
-from keras_vit.hub.repositories import fixed_name, repository_folder
+from keras_vit.hub.repositories import located
 from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.layers import ImagePreprocessing, ModelDescription
 from keras_vit.models.graph import check_file_described
@@ -32,7 +28,7 @@ from keras_vit.preprocessing import Preprocessing, describe_range
 
 
 def build(
-    name_or_config: str | ViTConfig | BiTConfig | None = None,
+    name_or_config: str | ModelConfig | None = None,
     *,
     include_top: bool = True,
     weights: str | os.PathLike | None = None,
@@ -124,7 +120,7 @@ def build(
 class _Arguments:
     """The arguments of `build`."""
 
-    name_or_config: str | ViTConfig | BiTConfig | None
+    name_or_config: str | ModelConfig | None
     include_top: bool
     weights: str | os.PathLike | None
     input_tensor: keras.KerasTensor | None
@@ -148,7 +144,7 @@ class _Found(NamedTuple):
         classes: Classes of its head, unless they are given; None for the usual ones.
     """
 
-    model: str | ViTConfig | BiTConfig
+    model: str | ModelConfig
     shape: tuple[int | None, ...]
     arrays: Arrays | None
     of_weights: Description
@@ -183,18 +179,14 @@ def _find_weights(given, image_size) -> tuple[Arrays | None, Description]:
     if given.weights is None:
         return None, Description()
     _check_weights(given)
-    repository = fixed_name(given.weights)
-    weights = repository_folder(repository) or given.weights
+    repository, weights = located(given.weights)
     if image_size is not None:
-        arrays = open_arrays(find_weights(weights, given.name_or_config, image_size))
-        description = of_values(arrays, image_size)
+        place = find_weights(weights, given.name_or_config, image_size)
+        arrays, description = open_values(place, image_size)
     else:
         facts = {fact: given.changes.get(fact) for fact in ("num_heads", "gelu")}
-        arrays = open_arrays(find_weights(weights))
-        description = of_file(arrays, **facts)
-    print_license(arrays, description)
-    if isinstance(arrays, Checkpoint):
-        check_file_described(arrays.config, arrays.path)
+        arrays, description = open_described(find_weights(weights), **facts)
+    check_file_described(arrays)
     origins = dict(description.origins)
     if repository is not None:
         origins["weights"] = repository
@@ -207,14 +199,14 @@ def _settle(given, found) -> tuple[Description, _Head]:
     """The description of the model to construct, without its weights, and its head."""
     _check_channels(given.weights, found.of_weights, found.shape)
     head = _head(given, found)
-    config = configs.resolve(found.model, given.changes)
+    config = resolve(found.model, given.changes)
     _check_arguments(config, found.shape, head)
     description = Description(
         name=found.model if isinstance(found.model, str) and not given.changes else "",
         config=config,
         input_shape=found.shape,
         position_grid=_position_grid(config, found),
-        labels=Labels(task=task_of_activation(head.activation)),
+        labels=Labels.of_activation(head.activation),
     )
     return description.including(_included(given, found.of_weights, found.shape)), head
 
@@ -252,7 +244,7 @@ def _name(given, found):
     model = found.model
     if given.name_or_config is None:
         model = paper_name(model) or model
-    return given.name or configs.layer_name(model)
+    return given.name or layer_name(model)
 
 
 def _head(given, found) -> _Head:
@@ -316,23 +308,11 @@ def _position_grid(config, found):
         return None
     size = found.shape[:2]
     if None in size:
-        if isinstance(found.arrays, Checkpoint):
-            stored = _free_grid(found.arrays, found.of_weights.position_grid)
-            if stored is not None:
-                return stored
-        size = (configs.default_image_size(found.model),) * 2
+        stored = free_grid(found.arrays, found.of_weights.position_grid)
+        if stored is not None:
+            return stored
+        size = (default_image_size(found.model),) * 2
     return config.grid(size)
-
-
-def _free_grid(checkpoint, known):
-    """The grid of the table of positions that a model of any image size holds.
-
-    Code bases other than the official one resize the table of the file once; else it is None.
-    """
-    table = checkpoint.shapes.get("position_embedding")
-    if table is None or len(table) != 3 or checkpoint.position_rule == ViTConfig.position_resize:
-        return None
-    return find_grid(table[1], checkpoint.prefix_row_counts, known)[1]
 
 
 def _stated_config(of_weights, changes):
@@ -400,7 +380,7 @@ def _image_shape(given, model, of_weights=None):
 
     A model that resizes its images takes a tensor of any size.
     """
-    side, input_shape = configs.default_image_size(model), given.input_shape
+    side, input_shape = default_image_size(model), given.input_shape
     if of_weights is not None and given.input_tensor is None and input_shape is None:
         size = of_weights.usual_size
         input_shape = (*size, of_weights.channels) if size else of_weights.input_shape

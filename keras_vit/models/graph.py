@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_vit import configs
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint
+from keras_vit.checkpoints.hdf5 import read_keras_config
+from keras_vit.checkpoints.load import Arrays
 from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
 from keras_vit.configs.blocks import TRAINING_FIELDS
 from keras_vit.description import (
@@ -32,6 +35,7 @@ from keras_vit.layers import ModelDescription, class_scores
 from keras_vit.models.resnet import build_resnet, resnet_head
 from keras_vit.models.vit import build_vit, pool_tokens, vit_head
 from keras_vit.utils.fields import required
+from keras_vit.utils.safe_text import first_line
 
 # Entries of a layer's config that change nothing of what it computes from its weights.
 _NOT_COUNTED = {
@@ -73,15 +77,17 @@ def check_described(model: keras.Model, rule: str, *, allows_front: bool = False
         )
 
 
-def check_file_described(config: Mapping[str, Any], path: str | os.PathLike) -> None:
+def check_file_described(arrays: Arrays) -> None:
     """Raises ValueError if the model of a `.keras` file is not what its description says.
 
     Other files hold no model and pass. Layers in front of the model are no part of its weights.
 
     Args:
-        config: The model's config in the file; {} in files of weights alone.
-        path: The file, for the message.
+        arrays: The weights: an opened file, which may hold the config of its model, or others.
     """
+    if not isinstance(arrays, Checkpoint):
+        return
+    config = arrays.config
     inner = (config.get("config") or {}).get("model")  # A `Trainer` has one.
     model = inner if isinstance(inner, Mapping) else config
     found = _difference_of(model.get("config") or {}, allows_front=True)
@@ -91,7 +97,7 @@ def check_file_described(config: Mapping[str, Any], path: str | os.PathLike) -> 
         raise ValueError(
             "The weights must be of a model of keras_vit.build with nothing added or changed; "
             "keras_vit.load_classifier(folder).model, or keras.saving.load_model, is the whole "
-            f"model. Received: {path}, {found}"
+            f"model. Received: {arrays.path}, {found}"
         )
 
 
@@ -138,15 +144,26 @@ class StoredModel:
         self.input_shape, self.output_shape = images.shape, outputs
 
 
-def stored_model(config: Mapping[str, Any]) -> StoredModel | None:
+def stored_model(file: str | os.PathLike) -> StoredModel | None:
     """Returns the model of a `.keras` file, which is not built.
 
     None for a model that only Keras knows: it has layers that no description of this package
     says, also in front of the images.
 
     Args:
-        config: The model's config in the file.
+        file: The file, or the folder of its entries.
+
+    Raises:
+        ValueError: If it cannot be read.
     """
+    config = read_keras_config(file)
+    try:
+        return _stored_model(config)
+    except Exception as error:  # A damaged file may raise anything.
+        raise ValueError(f"{file} cannot be read as a Keras model: {first_line(error)}") from error
+
+
+def _stored_model(config):
     inner = (config.get("config") or {}).get("model")  # A `Trainer` has one.
     model = inner if isinstance(inner, Mapping) else config
     fields = model.get("config") or {}

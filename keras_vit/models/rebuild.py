@@ -31,7 +31,7 @@ from keras_vit.description import (
     description_layer,
     set_description,
 )
-from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, task_of_activation
+from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS
 from keras_vit.keras_private import all_layers
 from keras_vit.layers import Leverage, TokensToMap, UnknownClass, class_scores
 from keras_vit.models.build import build
@@ -154,7 +154,7 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
     norm = next((layer for layer in model.layers if layer.name == "encoder_norm"), None)
     if feature == "pre_logits" and (head is not None or len(model.output_shape) == 2):
         return keras.Model(model.input, model.outputs[0] if head is None else head.input)
-    config: configs.ViTConfig | configs.BiTConfig | None = config_of(model) if norm else None
+    config: configs.ModelConfig | None = config_of(model) if norm else None
     tokens: Any = norm.output if norm else None  # (B, N, D)
     if feature == "avg" and isinstance(config, configs.ViTConfig):
         return keras.Model(model.input, pool_tokens(config, tokens, "gap"))
@@ -304,7 +304,7 @@ def with_new_head(
         scores = class_scores(body.output, int(classes), classifier_activation)
     changed = keras.Model(body.input, scores, name=name or model.name)
     if description is not None:
-        labels = Labels(task=task_of_activation(classifier_activation))
+        labels = Labels.of_activation(classifier_activation)
         set_description(
             changed,
             dataclasses.replace(held, config=config, classes=int(classes), labels=labels),

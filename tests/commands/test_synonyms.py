@@ -13,7 +13,7 @@ from keras_vit.configs import MODELS
 from keras_vit.configs.model_table import argument_errors, resolve
 from keras_vit.utils import synonyms
 from keras_vit.utils.fields import flag_of, flat_fields
-from keras_vit.utils.nearest_names import near_names
+from keras_vit.utils.synonyms import near_names
 
 FIELDS = {field.name for field in dataclasses.fields(keras_vit.ViTConfig)}
 

@@ -13,7 +13,7 @@ from keras_vit.training.data.sources import with_things_among
 from keras_vit.training.data.things import unit_numbers
 from keras_vit.training.evaluation import classification, few_shot
 from keras_vit.training.evaluation.measures import independent_images
-from keras_vit.training.run.sweep import SweepResult
+from keras_vit.training.run.sweep_result import SweepResult
 from keras_vit.training.trust import calibrated_classifier
 from makers import tiny_config, write_exposures
 

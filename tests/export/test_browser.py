@@ -23,8 +23,8 @@ from keras_vit.export.formats.html import (
     page as filled_page,
     page_signature,
 )
+from keras_vit.images.resizing import seen_region
 from keras_vit.images.samples import own_samples
-from keras_vit.inspection.html_report import seen_region
 from keras_vit.opening import open_predictor
 from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing

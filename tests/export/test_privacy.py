@@ -22,7 +22,7 @@ from keras_vit.export.formats.artefacts import open_export
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.run.plan import choose_samples
+from keras_vit.training.run.chosen_samples import ChosenSamples
 from makers import COLORS, encode, tiny_config
 
 MARKERS = (b"Jane Q", b"marker", b"acme", b"home", b"gpsplace", b"Exif\0\0", b"secret")
@@ -176,7 +176,7 @@ def test_photos_travel_that_were_held_out_or_asked_for(data):
         (None, 0, "no photos travel"),
         ("2", 2, "2 photos that are trained on, 8x8, without metadata, travel"),
     ):
-        chosen = choose_samples(samples, source, Preprocessing((8, 8)))
+        chosen = ChosenSamples.of(samples, source, Preprocessing((8, 8)))
         assert len(list(chosen.images())) == count
         assert chosen.line.startswith(line)
 

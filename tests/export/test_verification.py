@@ -13,7 +13,7 @@ import pytest
 
 import keras_vit.export
 from keras_vit import command_line
-from keras_vit.export.check import check_parts, checksums
+from keras_vit.export.checksums import check_parts, checksums
 from keras_vit.export.formats.table import format_of
 from keras_vit.export.formats.tflite import TFLite
 from keras_vit.utils.files import CLASSES

@@ -7,7 +7,7 @@ from page_flaws import flaws_of
 import keras_vit
 from keras_vit import inspection
 from keras_vit.description import Description
-from keras_vit.inspection.html_report import seen_region
+from keras_vit.images.resizing import seen_region
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config, write_picture
 

@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 from keras_vit import inspection
-from keras_vit.inspection.rollouts import over_pixels, rollout_model
+from keras_vit.inspection.rollout_pictures import over_pixels
+from keras_vit.inspection.rollouts import rollout_model
 from makers import tiny_config
 
 TINY = tiny_config(depth=2)

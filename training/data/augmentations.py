@@ -26,7 +26,7 @@ from keras_vit.keras_private import BaseImagePreprocessingLayer, all_layers, use
 from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.settings import FLIPS
 from keras_vit.training.settings.declared import stored_layers
-from keras_vit.utils.nearest_names import nearest_names
+from keras_vit.utils.synonyms import nearest_names
 
 from .randaugment import randaugment
 

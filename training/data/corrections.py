@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed, look_alikes
 
+from .by_path import group_of, texts_of_groups
 from .examples import Examples, first_names
 from .image_files import is_utf_8, printable
-from .parts import SPLITS, group_of, shared_groups, texts_of_groups
+from .parts import SPLITS, shared_groups
 from .spec import COLUMNS, find_name, normal_path
 from .split_record import PARTS
 from .tables import (
@@ -146,22 +147,19 @@ def _labels_by_name(names, files, class_names, spec):
     return labels
 
 
-def find_groups(
-    splits: dict[str, Examples], reading: Reading, *, has_paths: bool
-) -> dict[str, int] | None:
+def find_groups(splits: dict[str, Examples], reading: Reading) -> dict[str, int] | None:
     """Returns the group of each image by its name; None where images are not grouped.
 
     Args:
         splits: The images in their parts.
         reading: Its `DataSpec` has `group_by` or the table of groups. It receives lines on them.
-        has_paths: Whether the names of images are paths, which are taken relative to the data.
     """
     spec = reading.spec
     if spec.group_by is None and not spec.groups:
         return None
     origin = spec.group_by or "--groups"
     paths = [path for examples in splits.values() for path in examples.names]
-    names = spec.relative_names(paths) if has_paths else paths
+    names = spec.relative_names(paths) if spec.has_paths else paths
     if spec.groups:
         by_name = read_table(names, spec.groups, "groups")
         texts = [by_name.get(name) or None for name in names]

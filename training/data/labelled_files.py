@@ -12,18 +12,18 @@ from keras_vit.images.listing import images_below, only_others
 from keras_vit.utils.safe_text import for_line
 
 from . import parts
+from .class_folders import folder_files
 from .corrections import corrected_files
 from .examples import Examples, first_names, multi_hot
 from .image_files import (
     NOT_UTF_8,
     FileExamples,
     check_links,
-    folder_files,
     is_utf_8,
+    mask_notes,
     printable,
     verify_files,
 )
-from .masks import mask_notes
 from .tables import (
     LabelledFile,
     Reading,

@@ -12,7 +12,6 @@ import numpy as np
 from keras_vit.description.class_labels import MULTILABEL, look_alikes
 
 from .examples import Examples, class_counts, first_names, places_by_class, task_of
-from .path_patterns import texts_in_paths
 from .split_record import PARTS
 
 if TYPE_CHECKING:
@@ -292,50 +291,6 @@ def _named(class_names, numbers):
 
 
 _DRAWS = 20  # Multi-label splits drawn until every label is in both parts.
-
-
-def texts_of_groups(group_by: str, names: Sequence[str]) -> list[str | None]:
-    """Returns what names the group of each image in its path; None for none. As `group_of`."""
-    try:
-        return texts_in_paths(group_by, names)
-    except ValueError as error:
-        raise _no_groups(group_by, error) from error
-
-
-def _no_groups(group_by, reason):
-    return ValueError(
-        "--group-by (group_by=) must be a column of the table, or a regular expression that "
-        f"some paths match. Received: {group_by!r}; {reason}"
-    )
-
-
-def group_of(
-    group_by: str, names: Sequence[str], texts: Sequence[str | None] | None = None
-) -> tuple[np.ndarray, int]:
-    """Returns the group of each image, and how many images lack the information.
-
-    An image without the information is a group of one.
-
-    Args:
-        group_by: Without `texts`, a regular expression that is searched in the names: the group is
-            its first capture group, or the whole match.
-        names: The images; paths relative to the data.
-        texts: The text that names the group of each image; None for none.
-
-    Returns:
-        Numbers from 0 in the order of their first image, int64 `(N,)`, and the count.
-
-    Raises:
-        ValueError: If the regular expression is wrong, or no image has the information.
-    """
-    if texts is None:
-        texts = texts_of_groups(group_by, names)
-    alone = sum(text is None for text in texts)
-    if alone == len(texts):
-        raise _no_groups(group_by, f"none of {len(names)} images has a group, such as {names[0]}")
-    numbers: dict = {}
-    keys = [index if text is None else text for index, text in enumerate(texts)]
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], "int64"), alone
 
 
 def assign(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,28 +15,20 @@ from keras_vit.description.class_labels import (
     check_label_names,
     composed,
 )
-from keras_vit.images.listing import has_images
-from keras_vit.utils.files import TABLE_SUFFIXES
 
 from . import parts
 from .corrections import find_groups, without_excluded
 from .examples import Examples, class_counts, task_of
-from .image_files import (
-    check_folders,
-)
-from .in_memory import MEMORY, InMemory, Labelled
-from .labelled_files import labelled_files, no_images, open_files
+from .in_memory import Labelled
+from .labelled_files import open_files
 from .labelled_images import Source
-from .spec import TOGETHER, DataSpec, data_spec
+from .spec import FILES, TFDS, TFRECORDS, DataSpec, data_spec
 from .tables import (
     OPTIONS_OF_READING,
     Reading,
-    read_label_table,
 )
-from .tfrecords import INDEX, TFDS, open_tfds, open_tfrecords
+from .tfrecords import open_tfds, open_tfrecords
 from .things import crossings, find_things
-
-TFRECORDS = "tfrecords:"
 
 
 def open_source(
@@ -93,7 +83,7 @@ def open_source(
         spec = dataclasses.replace(spec, holdout=0.0, calibration=0.0, split=())
     reading = Reading(spec, **how)
     class_names, splits = _opened(reading)
-    groups = find_groups(splits, reading, has_paths=has_paths(spec.data))
+    groups = find_groups(splits, reading)
     bit_depth = reading.found_bit_depth()
     has_parts = len(splits) > 1 or spec.holdout or spec.calibration or validation is not None
     things = _things(splits, reading, bit_depth) if has_parts else None
@@ -117,7 +107,7 @@ def open_source(
 def _things(splits, reading, bit_depth):
     """The things that the images show; None where they are not looked for."""
     spec = reading.spec
-    if reading.recorded or spec.copies != TOGETHER:
+    if reading.recorded or spec.ignores_copies:
         return None
     if reading.things is not None:
         names = [name for examples in splits.values() for name in examples.names]
@@ -126,7 +116,7 @@ def _things(splits, reading, bit_depth):
             return reading.things
     things = find_things(
         splits,
-        by_pixels=kind_of_data(spec.data) in _WITH_PIXELS,
+        by_pixels=spec.kind in _WITH_PIXELS,
         log=reading.log,
         in_first=reading.in_first,
         bit_depth=bit_depth,
@@ -153,11 +143,11 @@ def with_things_among(
         The source with the groups of the images alone, and lines where several images
         show one thing, or not all copies were looked for.
     """
-    if source.things is not None or spec.copies != TOGETHER:
+    if source.things is not None or spec.ignores_copies:
         return source, []
     things = find_things(
         {str(number): examples for number, examples in enumerate(tested)},
-        by_pixels=kind_of_data(spec.data) in _WITH_PIXELS,
+        by_pixels=spec.kind in _WITH_PIXELS,
         log=log,
         bit_depth=source.bit_depth,
     )
@@ -199,7 +189,7 @@ def _opened(reading):
     spec = reading.spec
     if spec.checked_line:
         reading.notes.append(spec.checked_line)
-    kind = kind_of_data(spec.data)
+    kind = spec.kind
     for option, kinds in _OPTIONS.items():
         if getattr(spec, option) and kind not in kinds:
             raise ValueError(f"{option} goes with {', '.join(kinds)}. Received: {spec.data}")
@@ -208,15 +198,21 @@ def _opened(reading):
     for alike in alike_names(class_names):
         count = "two" if len(alike) == 2 else len(alike)
         reading.class_notes.append(f"{' and '.join(map(repr, alike))} are taken as {count} classes")
-    if spec.exclude and kind not in _FILES:  # Files are left out before they are decoded.
+    if spec.exclude and not spec.has_paths:  # Files are left out before they are decoded.
         splits = without_excluded(splits, reading)
     if not reading.labelled:
         return (), {"train": splits["train"]} if "train" in splits else splits
-    _check_several(class_names, reading)
+    check_several(class_names, reading)
     return class_names, _of_task(splits, class_names, reading)
 
 
-def _check_several(class_names, reading):
+def check_several(class_names: Sequence[str], reading: Reading) -> None:
+    """Raises ValueError for fewer classes than there must be.
+
+    Args:
+        class_names: The classes of the data.
+        reading: It has the data and the classes that there must be.
+    """
     if len(class_names) < reading.min_classes:
         raise ValueError(
             "There must be at least two classes. Received: "
@@ -228,48 +224,6 @@ def _check_several(class_names, reading):
         )
 
 
-def kind_of_data(data: str | InMemory) -> str:
-    """Returns the key of `READERS` for `DataSpec.data`."""
-    if isinstance(data, InMemory):
-        return "arrays"
-    if data.startswith(MEMORY):
-        raise ValueError(f"Data in memory must be passed again by the program. Received: {data}")
-    for prefix in (TFDS, TFRECORDS):
-        if data.startswith(prefix):
-            return prefix
-    if os.path.isfile(os.path.join(data, INDEX)):
-        return TFRECORDS
-    return "table" if data.lower().endswith(TABLE_SUFFIXES) or os.path.isfile(data) else "folder"
-
-
-def has_paths(data: str) -> bool:
-    """Returns whether the images of data are files, which tables of parts and groups name."""
-    return kind_of_data(data) in _FILES
-
-
-def check_table(spec: DataSpec, *, min_classes: int) -> None:
-    """Raises ValueError for data that cannot be read, without TensorFlow.
-
-    That is a table, a folder whose folders do not say what they are, or a path to nothing.
-
-    Args:
-        spec: A `DataSpec` whose data are a text.
-        min_classes: The classes that there must be; 0 where the other fields do not decide what
-            columns and folders are.
-    """
-    kind = kind_of_data(spec.data)
-    is_folder = kind == "folder" and os.path.isdir(spec.data)
-    if kind == "table" and min_classes:
-        labelled_files(Reading(spec))
-    elif is_folder and min_classes:
-        reading = Reading(spec, min_classes=min_classes)
-        _check_several(check_folders(reading), reading)
-    elif is_folder and not has_images(spec.data):
-        raise no_images(spec.data)
-    elif kind in _FILES and not os.path.isdir(spec.data):
-        read_label_table(pathlib.Path(spec.data))
-
-
 # By the kind of data, a function from a `Reading` to the class names and the splits.
 READERS: dict[str, Callable[[Reading], tuple[tuple[str, ...], dict[str, Examples]]]] = {
     "folder": open_files,
@@ -278,8 +232,7 @@ READERS: dict[str, Callable[[Reading], tuple[tuple[str, ...], dict[str, Examples
     TFDS: open_tfds,
     TFRECORDS: lambda reading: open_tfrecords(reading.spec.data.removeprefix(TFRECORDS), reading),
 }
-_FILES = ("folder", "table")  # Kinds of data whose images are files.
-_WITH_PIXELS = (*_FILES, "arrays")  # Kinds of data whose images are compared with each other.
+_WITH_PIXELS = (*FILES, "arrays")  # Kinds of data whose images are compared with each other.
 # By an option that not all data have, the kinds of data that have it.
 _OPTIONS = {
     "only": ("folder",),
@@ -287,9 +240,9 @@ _OPTIONS = {
     "class_names": ("arrays",),
     "data_dir": ("table", TFDS),
     "skip_unlabelled": ("table",),
-    "split": _FILES,
-    "labels": _FILES,
-    "groups": _FILES,
+    "split": FILES,
+    "labels": FILES,
+    "groups": FILES,
 }
 
 

@@ -23,12 +23,16 @@ from keras_vit.utils.fields import (
     documented,
     setting,
 )
+from keras_vit.utils.files import TABLE_SUFFIXES
 from keras_vit.utils.safe_text import for_csv
 from keras_vit.utils.text_files import read_lines
 
 if TYPE_CHECKING:
     from .in_memory import Labelled
 
+TFDS, TFRECORDS = "tfds:", "tfrecords:"  # Before the name of a data set, and before a folder.
+INDEX = "index.npz"  # The file by which a folder of TFRecord files is known.
+FILES = ("folder", "table")  # Kinds of data whose images are files.
 COLUMNS = {"split": "split", "labels": "label", "groups": "group"}  # By the flag, of values.
 # What `--checked` takes from the folder of `keras-vit check`, by the field.
 CHECKED = {
@@ -282,6 +286,39 @@ class DataSpec:
         """The folder that paths of images are relative to; "" for the working directory."""
         root = self.data_dir or (self.data if isinstance(self.data, str) else "")
         return os.path.dirname(root) if os.path.isfile(root) else os.fspath(root)
+
+    @property
+    def kind(self) -> str:
+        """What the data are: "folder", "table", "arrays", `TFDS` or `TFRECORDS`.
+
+        Raises:
+            ValueError: For in-memory data of which only the name is known.
+        """
+        if not isinstance(self.data, str):
+            return "arrays"
+        from .in_memory import MEMORY  # Imports NumPy, which --help does not need.
+
+        if self.data.startswith(MEMORY):
+            raise ValueError(
+                f"Data in memory must be passed again by the program. Received: {self.data}"
+            )
+        for prefix in (TFDS, TFRECORDS):
+            if self.data.startswith(prefix):
+                return prefix
+        if os.path.isfile(os.path.join(self.data, INDEX)):
+            return TFRECORDS
+        is_table = self.data.lower().endswith(TABLE_SUFFIXES) or os.path.isfile(self.data)
+        return "table" if is_table else "folder"
+
+    @property
+    def has_paths(self) -> bool:
+        """Whether the images are files, which tables of parts and groups name."""
+        return self.kind in FILES
+
+    @property
+    def ignores_copies(self) -> bool:
+        """Whether photos that show one thing are not looked for."""
+        return self.copies == IGNORED
 
     def check_given(self) -> None:
         """Raises ValueError if there are no data."""

@@ -32,13 +32,12 @@ from .examples import (
 )
 from .labelled_images import Source
 from .parts import SPLITS
+from .spec import INDEX, TFDS
 from .split_record import PARTS
 from .tables import Reading
 
-TFDS = "tfds:"  # Before the name of a data set.
 # Features as in the ImageNet files of TensorFlow's model garden.
 IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
-INDEX = "index.npz"
 SHARD_MEBIBYTES = 128
 
 _PARTS = ("files", "bytes", "counts", "labels", "names")  # Arrays of the index, for each split.

@@ -336,7 +336,7 @@ def lines_of_things(source: Source, spec: DataSpec) -> list[str]:
     """
     if source.things is not None:
         return [f"things  {source.things.line}"]
-    return [f"things  {NOT_LOOKED_FOR}"] if spec.copies == IGNORED else []
+    return [f"things  {NOT_LOOKED_FOR}"] if spec.ignores_copies else []
 
 
 def crossings(splits: Mapping[str, Examples], things: Things) -> list[str]:

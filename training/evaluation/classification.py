@@ -27,7 +27,8 @@ from keras_vit.utils.progress import to_stderr
 from .held_out import choose_images
 from .measures import average_precision, best_threshold
 from .predictions import predictions_of, without
-from .reports import ClassificationReport, EvaluationReport, MultilabelReport
+from .reports import EvaluationReport
+from .reports_by_task import ClassificationReport, MultilabelReport
 
 if TYPE_CHECKING:
     import keras

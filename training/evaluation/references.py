@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs import ModelConfig, ViTConfig
 from keras_vit.configs.counting import cost_of
 from keras_vit.description.run_record import Reference
 from keras_vit.images.transcoding import with_pixels
@@ -112,7 +112,7 @@ def beside_references(accuracy: float, low: float, references: Iterable[Referenc
 
 
 def larger_size(
-    config: ViTConfig | BiTConfig | None, seen: tuple[int, int], photo: tuple[int, int]
+    config: ModelConfig | None, seen: tuple[int, int], photo: tuple[int, int]
 ) -> tuple[int, float] | None:
     """Returns the side of larger square images, and how many times as long they take.
 
@@ -138,9 +138,7 @@ def larger_size(
     return None
 
 
-def describe_seen(
-    config: ViTConfig | BiTConfig | None, seen: tuple[int, int], photo: tuple[int, int]
-) -> str:
+def describe_seen(config: ModelConfig | None, seen: tuple[int, int], photo: tuple[int, int]) -> str:
     """Returns what of photos (height, width) is lost at the size that a model sees."""
     text = "seen at {}x{}".format(*seen)
     if (pixels := math.ceil(min(photo) / min(seen))) > 1:

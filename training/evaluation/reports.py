@@ -1,4 +1,4 @@
-"""Reports of evaluations: numbers, text, numbers by class, files and a page."""
+"""Reports of evaluations: what all tasks have in common."""
 
 from __future__ import annotations
 
@@ -13,26 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
+from keras_vit.description.class_labels import SEPARATOR
 from keras_vit.description.run_record import Reference
 from keras_vit.images.samples import seen_picture
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.reports.pages import (
-    GridPicture,
-    Line,
-    calibration_chart,
-    chart,
-    columns,
-    confusion_table,
-    facts_table,
-    heading,
-    paragraph,
-    picture_grid,
-    report_section,
-    result_panel,
-    with_photos,
-    write_page,
-)
+from keras_vit.reports.pages import GridPicture, Photos, write_page
 from keras_vit.reports.report import (
     FACTS_TABLE,
     METRICS_JSON,
@@ -42,31 +27,15 @@ from keras_vit.reports.report import (
     fact_of_line,
 )
 from keras_vit.training.data import Examples
-from keras_vit.training.data.examples import first_names
 from keras_vit.training.data.labelled_files import describe_skipped
 from keras_vit.training.data.spec import NOT_LOOKED_FOR
 from keras_vit.utils.files import REPORT, SKIPPED
-from keras_vit.utils.intervals import exact_interval, wilson_interval
 from keras_vit.utils.json_files import number_or_none
 
-from .measures import (
-    UNEQUAL,
-    Calibration,
-    ClassCounts,
-    Share,
-    accuracy_text,
-    calibration_of,
-    coverage_curve,
-    coverage_table,
-    independent_images,
-)
-from .references import beside_references, is_exceeded, most_frequent, reference_text
+from .measures import ClassCounts, Share, independent_images
+from .report_page import errors_section, numbers_section
 
 MAX_SHOWN = 100  # Errors on a page.
-MAX_MATRIX = 20  # Classes of a confusion matrix on a page; more are listed as pairs.
-_MAX_PAIRS = 20
-_MAX_ROWS = 100  # Classes in the table of a page.
-_MIN_IMAGES = 20  # The curve of risk and coverage of fewer is chance.
 
 _TABLES = (
     FACTS_TABLE,
@@ -321,9 +290,71 @@ class EvaluationReport(abc.ABC):
         page = folder / REPORT
         for name in (METRICS_JSON, REPORT, *(f"{table}.csv" for table in _TABLES)):
             (folder / name).unlink(missing_ok=True)
-        parts = report_parts(self, error_pictures(self, MAX_SHOWN))
-        write_page(page, "Evaluation", *parts)
+        write_page(page, "Evaluation", *self.page_parts(self.error_pictures(MAX_SHOWN)))
         return [*self.report().write(folder), page]
+
+    def page_parts(self, pictures: Mapping[int, GridPicture]) -> list[str]:
+        """Returns the parts of a page about the report.
+
+        Args:
+            pictures: The most confident errors, by `error_pictures`.
+        """
+        photos: dict[tuple[str, str], list[GridPicture]] = collections.defaultdict(list)
+        for number, picture in pictures.items():
+            pair = self.text_of(self.true[number]), self.text_of(self.given[number])
+            photos[pair].append(picture)
+        return [
+            self.panel(),
+            *numbers_section(self.report(), self.by_recall()),
+            *self.charts(photos),
+            *errors_section(self.count, int((~self.right).sum()), list(pictures.values())),
+        ]
+
+    @abc.abstractmethod
+    def panel(self) -> str:
+        """Returns the panel of the page with the main number, HTML."""
+
+    def charts(self, photos: Photos) -> list[str]:
+        """Returns the parts of the page that only this task has.
+
+        Args:
+            photos: Photos of the most confident errors, by the true class and the answer.
+        """
+        return []
+
+    def error_pictures(
+        self, count: int, relative: Callable[[str], str] | None = None
+    ) -> dict[int, GridPicture]:
+        """Returns the most confident errors, by their place in the report.
+
+        Args:
+            count: The most pictures.
+            relative: Shortens the name of an image; such a picture has no link to its file.
+        """
+        wrong = np.flatnonzero(~self.right)
+        chosen = wrong[np.argsort(-self.probability[wrong], kind="stable")][:count]
+        if self.examples is None or not len(chosen):
+            return {}
+        encoded = self.examples.take(chosen).encoded()  # In ascending order.
+        images = {place: image for place, (image, _) in zip(sorted(chosen), encoded, strict=True)}
+        pictures = {}
+        for number in chosen.tolist():
+            name, caption = self.examples.names[number], self._caption(number)
+            if relative is not None:
+                name, caption = "", {**caption, relative(name): ""}
+            encoded = images[number]
+            picture = GridPicture(name, encoded, caption, seen_picture(encoded, self.preprocessing))
+            if self.preprocessing is not None:
+                picture = picture._replace(bit_depth=self.preprocessing.bit_depth)
+            pictures[number] = picture
+        return pictures
+
+    def _caption(self, number):
+        given, true = (
+            self.text_of(classes[number]).replace(SEPARATOR, ", ") or "no label"
+            for classes in (self.given, self.true)
+        )
+        return {f"answer ({self.probability[number]:.1%})": given, "true": true}
 
     def text_of(self, classes: np.ndarray) -> str:
         """Returns the name of a class number, or the names of labels, bool `(K,)`, between ";"."""
@@ -334,411 +365,3 @@ class EvaluationReport(abc.ABC):
 
 # Names in the JSON of columns of the table.
 _JSON_NAMES = {"accuracy": "recall"}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class ClassificationReport(EvaluationReport):
-    """Accuracies of a classifier with one class an image; the loss is cross-entropy.
-
-    Args:
-        in_top_5: Images whose class was among the five most probable.
-        is_answered: Whether each image has an answer, bool `(N,)`, by a classifier that may answer
-            "unknown"; None for others.
-        **fields: See `EvaluationReport`.
-    """
-
-    in_top_5: int
-    is_answered: np.ndarray | None = None
-
-    @property
-    def answers(self) -> np.ndarray:
-        """The name of the most probable class of each image, object `(N,)`."""
-        return np.array(self.class_names, object)[self.given]
-
-    @property
-    def correct(self) -> int:
-        """Images whose class was the most probable."""
-        return int(self.right.sum())
-
-    @property
-    def top_1(self) -> float:
-        """Share of images whose class was the most probable."""
-        return Share(self.correct / self.count, self.independent)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95% interval of the top-1 accuracy."""
-        return wilson_interval(round(self.top_1 * self.independent), self.independent)
-
-    @property
-    def score(self) -> float:
-        """Top-1 accuracy, by which the best weights are chosen."""
-        return float(self.top_1)
-
-    @property
-    def top_5(self) -> float | None:
-        """Share of images whose class was among the five most probable; None of five or fewer."""
-        if len(self.class_names) <= 5:
-            return None
-        return Share(self.in_top_5 / self.count, self.independent)
-
-    @property
-    def references(self) -> list[Reference]:
-        """What the accuracy must exceed for the classifier to be of use."""
-        always = most_frequent(self.true, self.class_names)
-        return [always] if self.simple is None else [always, self.simple]
-
-    @property
-    def beside_references(self) -> str:
-        """The references, and whether the accuracy is not better than they are."""
-        return beside_references(self.score, self.interval[0], self.references)
-
-    @property
-    def summary(self) -> str:
-        """The main numbers in one line."""
-        top_5 = "" if self.top_5 is None else f", top-5 {self.top_5}"
-        text = f"top-1 {self.top_1}{top_5} of {self.count} images{self.imbalance}"
-        text += f"; {self.beside_references}"
-        return f"{text}; {self.things}" if self.things else text
-
-    @property
-    def compared_with_run(self) -> str:
-        """The accuracy on the test images of the run, and whether this one differs from it."""
-        if self.run_test is None:
-            return ""
-        name, before, images = self.run_test
-        low_before, _ = wilson_interval(round(before * images), images)
-        verdict = "not shown to differ"
-        if is_exceeded(Reference("here", self.score, self.independent), before, low_before):
-            verdict = "clearly lower"
-        elif is_exceeded(self.run_test, self.score, self.interval[0]):
-            verdict = "clearly higher"
-        return f"{accuracy_text(before, images)} on {name}, {self.score:.1%} here: {verdict}"
-
-    @property
-    def imbalance(self) -> str:
-        """The balanced accuracy where classes are unequal and top-1 says little; else ""."""
-        images = self.counts.images
-        present = images > 0
-        if images.max() <= UNEQUAL * images[present].min():
-            return ""
-        largest = f"{images.max() / self.count:.0%} of them are {self.class_names[images.argmax()]}"
-        text = f"; {largest}, balanced accuracy {100 * self.means['balanced_accuracy']:.1f}%"
-        missed = np.flatnonzero(present & (self.counts.recall == 0))
-        if len(missed):
-            names = [f"{self.class_names[k]} (0 of {images[k]})" for k in missed]
-            text += f", nothing right of {first_names(names, 3)}"
-        return text
-
-    @property
-    def confusion(self) -> np.ndarray:
-        """Confusion matrix, int `(K, K)`: images by true class (row) and predicted (column)."""
-        matrix = np.zeros((len(self.class_names), len(self.class_names)), "int64")
-        np.add.at(matrix, (self.true, self.given), 1)
-        return matrix
-
-    @property
-    def columns(self) -> dict[str, Sequence]:
-        """The table by class; the accuracy of a class is its recall, NaN without images."""
-        counts, images = self.counts, self.counts.images.tolist()
-        accuracies = zip(counts.known(counts.recall).tolist(), images, strict=True)
-        return {
-            "images": images,
-            "accuracy": [Share(accuracy, count) for accuracy, count in accuracies],
-            "precision": counts.known(counts.precision).tolist(),
-            "F1": counts.known(counts.f1).tolist(),
-        }
-
-    @property
-    def means(self) -> dict[str, float]:
-        """Means over the classes that images have; the mean of recall is the balanced accuracy."""
-        counts = self.counts
-        return {
-            "balanced_accuracy": counts.macro(counts.recall),
-            "macro_precision": counts.macro(counts.precision),
-            "macro_F1": counts.macro(counts.f1),
-        }
-
-    @functools.cached_property
-    def calibration(self) -> Calibration:
-        """Confidence and accuracy by confidence."""
-        return calibration_of(self.probability, self.right)
-
-    @functools.cached_property
-    def risks(self) -> np.ndarray:
-        """The share of errors by the number of images answered, `(N,)`; see `coverage_curve`."""
-        return coverage_curve(self.probability, self.right)
-
-    @property
-    def decision(self) -> dict[str, float] | None:
-        """Images, answered ones and wrong answers of a classifier that may answer "unknown"."""
-        if self.is_answered is None:
-            return None
-        return {
-            "images": self.count,
-            "answered": int(self.is_answered.sum()),
-            "wrong": int((self.is_answered & ~self.right).sum()),
-            "AURC": float(self.risks.mean()),
-        }
-
-    def facts(self) -> list[NamedFact]:
-        """Returns the facts of all images."""
-        low, high = self.interval
-        top_1 = {
-            "images": self.count,
-            "correct": self.correct,
-            "independent_images": self.independent,
-            "top_1": float(self.top_1),
-        }
-        references = {name: share for name, share, _ in self.references}
-        facts = [
-            NamedFact(
-                "top-1",
-                f"{self.score:.1%}, {self.correct} of {self.count}{self.imbalance}",
-                f"{self.interval_text} {low:.1%} to {high:.1%}",
-                top_1,
-            ),
-            NamedFact("reference", self.beside_references, numbers={"references": references}),
-        ]
-        if self.top_5 is not None:
-            facts.append(NamedFact("top-5", f"{self.top_5}", numbers={"top_5": float(self.top_5)}))
-        facts.append(NamedFact("loss", f"{self.loss:.4f}", numbers={"loss": self.loss}))
-        error = self.calibration.expected_error
-        numbers = {"calibration_error": error}
-        facts.append(NamedFact("ECE", f"{error:.4f}", "calibration error", numbers))
-        facts += self._facts_of_decision()
-        means = self.means
-        text = (
-            f"mean accuracy {means['balanced_accuracy']:.1%} (balanced accuracy), mean precision "
-            f"{means['macro_precision']:.4f}, mean F1 {means['macro_F1']:.4f}"
-        )
-        return [*facts, NamedFact("classes", text, numbers=means)]
-
-    def _facts_of_decision(self):
-        """The answers of a classifier that may answer "unknown", and how many are wrong."""
-        decision = self.decision
-        if decision is None:
-            return []
-        answered, wrong = decision["answered"], decision["wrong"]
-        low, high = exact_interval(answered, self.count)
-        origin = f"95% interval {low:.1%} to {high:.1%}"
-        share = f"{answered / self.count:.1%}, {answered} of {self.count}"
-        facts = [NamedFact("answered", share, origin, {"decision": decision})]
-        if answered:
-            low, high = exact_interval(wrong, answered)
-            origin = f"95% interval {low:.1%} to {high:.1%}"
-            share = f"{wrong / answered:.1%} of the answers, {wrong} of {answered}"
-            facts.append(NamedFact("wrong", share, origin, {}))
-        origin = "mean share of errors over all coverages"
-        return [*facts, NamedFact("AURC", f"{decision['AURC']:.4f}", origin, {})]
-
-    def tables(self) -> dict[str, Table]:
-        """Returns the tables of the report by the names of their files."""
-        tables = super().tables()
-        tables["confusion"] = Table(("true", "answer", "images"), self.confusion_pairs())
-        tables["calibration"] = self.calibration.table
-        if self.is_answered is not None:
-            tables["risk_coverage"] = coverage_table(self.probability, self.risks)
-        return tables
-
-    def confusion_pairs(self) -> list[tuple[str, str, int]]:
-        """Returns the true class, the given one and the images of each pair that occurs.
-
-        This is the confusion matrix without its zeros: memory does not hold the square of K.
-        """
-        names, classes = self.class_names, len(self.class_names)
-        pairs, images = np.unique(
-            self.true.astype("int64") * classes + self.given, return_counts=True
-        )
-        counted = zip(pairs.tolist(), images.tolist(), strict=True)
-        return [(names[pair // classes], names[pair % classes], count) for pair, count in counted]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class MultilabelReport(EvaluationReport):
-    """Average precision and F1 of a classifier on multi-label images.
-
-    The loss is sigmoid cross-entropy, summed over the classes.
-
-    Args:
-        average_precisions: Average precision of each class, `(K,)`; NaN without images.
-        micro_average_precision: Average precision of all labels together.
-        thresholds: Probability above which an image was given a label, `(K,)`.
-        best_thresholds: The thresholds with the best F1 of each class on these images; see
-            `measures.best_threshold`.
-        **fields: See `EvaluationReport`.
-    """
-
-    average_precisions: np.ndarray
-    micro_average_precision: float
-    thresholds: np.ndarray
-    best_thresholds: tuple[float, ...]
-
-    @property
-    def score(self) -> float:
-        """Mean average precision (mAP) over the classes, by which the best weights are chosen."""
-        return self.counts.macro(self.average_precisions)
-
-    @property
-    def macro_f1(self) -> float:
-        """Mean F1 over the classes."""
-        return self.counts.macro(self.counts.f1)
-
-    @property
-    def subset_accuracy(self) -> float:
-        """Share of images whose labels are all right."""
-        return Share(float(self.right.mean()), self.independent)
-
-    @property
-    def summary(self) -> str:
-        """The main numbers in one line."""
-        return (
-            f"mAP {self.score:.4f}, F1 {self.macro_f1:.4f} (micro {self.counts.micro_f1:.4f}) of "
-            f"{self.count} images"
-        )
-
-    @property
-    def columns(self) -> dict[str, Sequence]:
-        """The table by class."""
-        counts = self.counts
-        return {
-            "images": counts.images.tolist(),
-            "AP": self.average_precisions.tolist(),
-            "F1": counts.known(counts.f1).tolist(),
-            "precision": counts.known(counts.precision).tolist(),
-            "recall": counts.known(counts.recall).tolist(),
-            "threshold": self.thresholds.tolist(),
-        }
-
-    def facts(self) -> list[NamedFact]:
-        """Returns the facts of all images."""
-        micro, mean = self.micro_average_precision, "mean over classes; micro"
-        count = {"task": MULTILABEL, "images": self.count}
-        precision = {"mAP": number_or_none(self.score), "micro_AP": number_or_none(micro)}
-        f1 = {"macro_F1": number_or_none(self.macro_f1), "micro_F1": self.counts.micro_f1}
-        exact = f"{self.right.sum()} images with all labels right; {self.interval_text}"
-        share = {"subset_accuracy": float(self.subset_accuracy)}
-        return [
-            NamedFact("mAP", f"{self.score:.4f}", f"{mean} {micro:.4f}", count | precision),
-            NamedFact("F1", f"{self.macro_f1:.4f}", f"{mean} {self.counts.micro_f1:.4f}", f1),
-            NamedFact("exact", f"{self.subset_accuracy}", exact, share),
-            NamedFact("loss", f"{self.loss:.4f}", numbers={"loss": self.loss}),
-        ]
-
-
-def report_parts(report: EvaluationReport, pictures: Mapping[int, GridPicture]) -> list[str]:
-    """Returns the parts of a page about an `EvaluationReport`.
-
-    Args:
-        report: The report.
-        pictures: The most confident errors, by `error_pictures`.
-    """
-    whole = report.report()
-    header, *rows = report.by_recall().texts()
-    facts = report_section(dataclasses.replace(whole, shown=""))
-    tables = [facts, facts_table(rows[:_MAX_ROWS], header)]
-    parts = [_panel(report), heading("Numbers"), columns(tables)]
-    if len(rows) > _MAX_ROWS:
-        parts.append(paragraph(f"The {_MAX_ROWS} of {len(rows):,} classes with the lowest recall."))
-    if report.true.ndim == 1:  # One class an image.
-        parts += [*_confusion(report, pictures), *_calibration(report)]
-    wrong = int((~report.right).sum())
-    text = f"{wrong:,} of {report.count:,} images have a wrong answer."
-    if pictures:
-        text += f" This page shows {len(pictures)} of them, the most confident first."
-    if any(picture.seen for picture in pictures.values()):
-        text += " Next to each photo is what the model saw of it."
-    errors = picture_grid(pictures.values(), is_large=True)
-    return [*parts, heading("Most confident errors"), paragraph(text), errors]
-
-
-def _panel(report):
-    """The main number."""
-    if report.true.ndim == 2:
-        return result_panel(report.score, "mAP, the mean of the average precision of the classes")
-    low, high = report.interval
-    text = f"of the images are right: {report.correct:,} of {report.count:,}"
-    if report.num_things is not None and report.num_things < report.count:
-        text += f", which show {report.num_things:,} things"
-    text += f"; {report.interval_text} {low:.1%} to {high:.1%}{report.imbalance}."
-    if report.things:
-        text += f" {report.things[0].upper()}{report.things[1:]}."
-    references = report.references
-    if as_good := [each.name for each in references if not is_exceeded(each, report.score, low)]:
-        text += f" This does not show that it is better than {' or '.join(as_good)}."
-    marks = [(reference_text(each), each.accuracy) for each in references]
-    return result_panel(report.score, text, (low, high), marks)
-
-
-def error_pictures(
-    report: EvaluationReport, count: int, relative: Callable[[str], str] | None = None
-) -> dict[int, GridPicture]:
-    """Returns the most confident errors, by their place in the report.
-
-    Args:
-        report: The report.
-        count: The most pictures.
-        relative: Shortens the name of an image; such a picture has no link to its file.
-    """
-    wrong = np.flatnonzero(~report.right)
-    chosen = wrong[np.argsort(-report.probability[wrong], kind="stable")][:count]
-    if report.examples is None or not len(chosen):
-        return {}
-    encoded = report.examples.take(chosen).encoded()  # In ascending order.
-    images = {place: image for place, (image, _) in zip(sorted(chosen), encoded, strict=True)}
-    pictures = {}
-    for number in chosen.tolist():
-        given, true = (
-            report.text_of(classes[number]).replace(SEPARATOR, ", ") or "no label"
-            for classes in (report.given, report.true)
-        )
-        caption = {f"answer ({report.probability[number]:.1%})": given, "true": true}
-        name = report.examples.names[number]
-        if relative is not None:
-            name, caption = "", {**caption, relative(name): ""}
-        encoded, preprocessing = images[number], report.preprocessing
-        picture = GridPicture(name, encoded, caption, seen_picture(encoded, preprocessing))
-        if preprocessing is not None:
-            picture = picture._replace(bit_depth=preprocessing.bit_depth)
-        pictures[number] = picture
-    return pictures
-
-
-def _confusion(report, pictures):
-    """The confusion matrix, or of many classes the pairs that are confused most often."""
-    photos = collections.defaultdict(list)
-    for number, picture in pictures.items():
-        pair = report.text_of(report.true[number]), report.text_of(report.given[number])
-        photos[pair].append(picture)
-    hint = " A click on an underlined number shows photos." if photos else ""
-    if len(report.class_names) <= MAX_MATRIX:
-        text = f"Rows are true classes, columns are answers, percent are of the row.{hint}"
-        table = confusion_table(report.class_names, report.confusion, photos)
-        return [heading("Confusion"), paragraph(text), table]
-    wrong = [pair for pair in report.confusion_pairs() if pair[0] != pair[1]]
-    wrong = sorted(wrong, key=lambda pair: -pair[2])[:_MAX_PAIRS]
-    rows = [
-        (f"{true} taken for {answer}", with_photos(count, (true, answer), count, photos))
-        for true, answer, count in wrong
-    ]
-    text = f"The {len(rows)} most frequent ones.{hint}"
-    return [heading("Confusion"), paragraph(text), facts_table(rows, ("confusion", "images"))]
-
-
-def _calibration(report):
-    """The accuracy by confidence, and the share of errors by the share of images answered."""
-    bins = [row[2:] for row in report.calibration.table.rows if row[2]]
-    intervals = [wilson_interval(round(count * accuracy), count) for count, _, accuracy in bins]
-    title, parts = "Calibration", [calibration_chart(bins, intervals, _MIN_IMAGES)]
-    text = (
-        "Each dot is of photos whose answers have about the same probability, with the 95% "
-        "interval of their accuracy; a larger dot has more photos. Below the dotted line answers "
-        "are right less often than their probability says."
-    )
-    if report.count >= _MIN_IMAGES:
-        rows = coverage_table(report.probability, report.risks).rows
-        risk = Line("", [(share, errors) for share, errors, _ in rows], "series-1")
-        parts.append(chart("Share of errors", [risk], "share of images answered", shares="xy"))
-        title += ", risk and coverage"
-        text += " The other chart has the errors among the most probable answers."
-    return [heading(title), paragraph(text), columns(parts)]

@@ -27,6 +27,7 @@ from keras_vit.utils.files import (
     MODEL,
     PARTIAL,
     RECIPE,
+    SPLIT,
     STATES,
     UNFINISHED,
     atomic_write,
@@ -41,7 +42,7 @@ from keras_vit.utils.json_files import read_json
 
 LOCK = ".lock"  # Held by the process that writes; the system frees it when the process ends.
 BEST = f"{STATES}/best.npz"
-IMAGES = f"{STATES}/images.npy"  # A number for each image, see `job.image_numbers`.
+IMAGES = f"{STATES}/images.npy"  # A number for each image, see `images.image_numbers`.
 
 # Fields that a resumed run reads; the others are information for the reader.
 _RECIPE = {
@@ -244,6 +245,20 @@ class RunFolder:
     def write_record(self, record: RunRecord) -> None:
         """Writes the record of the unfinished run, with whole paths."""
         write_text(self.path / UNFINISHED, json.dumps(record.to_json(), indent=2) + "\n")
+
+    def write_images(self, numbers: np.ndarray) -> None:
+        """Writes a number for each image of the run, uint64 `(N,)`; see `images.image_numbers`."""
+        with atomic_write(self.path / IMAGES) as path:
+            np.save(path, numbers)
+
+    def images(self) -> np.ndarray:
+        """Returns the numbers that `write_images` wrote when the run began."""
+        return np.load(self.shared / IMAGES)
+
+    @property
+    def has_split(self) -> bool:
+        """Whether it has the record of the parts of the images."""
+        return (self.path / SPLIT).is_file()
 
     def record(self, *jobs: str) -> RunRecord:
         """Returns the record of the unfinished run.

@@ -10,8 +10,8 @@ from keras_vit.training.trainer.devices import Place
 
 from .head_start import CLEARLY, HeadStart, left_out_answers
 from .machine import dtype_policy
-from .objective import loaded_classifier
 from .plan import ChosenSize, Start
+from .start_weights import loaded_classifier
 
 _BATCH = 64  # Images whose features are computed at once.
 

@@ -1,100 +1,32 @@
-"""Weights and images of a run: the images in their parts, with replayed ones."""
+"""The images of a run in their parts, with replayed ones."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from keras_vit.configs import ModelConfig
 from keras_vit.description.class_labels import MULTILABEL
-from keras_vit.description.run_record import RunRecord
-from keras_vit.hub.repositories import RepositoryName, cached_name, fixed_name
+from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.model_weights import Weights
-from keras_vit.opening import open_model
 from keras_vit.training.data import DataSpec, Source, open_source
 from keras_vit.training.data.content import fingerprint
 from keras_vit.training.data.examples import MixedExamples, class_counts, typical_size
 from keras_vit.training.data.parts import Drawing, with_validation
-from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
-from keras_vit.training.data.tfrecords import NotPrepared
+from keras_vit.training.data.spec import IGNORED, spec_of_run
+from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord, read_fingerprints
+from keras_vit.training.data.things import FOUND_BY
 from keras_vit.training.evaluation.measures import UNEQUAL
-from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, Settings
+from keras_vit.training.evaluation.references import describe_seen
+from keras_vit.training.settings import FineTuning, Settings
 
 _UNWEIGHTED = (
     "class weights are in the loss of training alone; the head's start and the choice of the best "
     "weights count each image once"
 )
-
-
-DEFAULT_MODEL = "ViT-B/16"
-
-
-def with_fixed_repositories(settings: FineTuning, *, download: bool = True) -> FineTuning:
-    """Returns the settings of a run, in which a repository is named with its commit or version.
-
-    The recipe holds it, so a run that is repeated or resumed starts from the same files.
-
-    Args:
-        settings: The settings.
-        download: Whether a repository is downloaded.
-
-    Raises:
-        NotPrepared: If one is not in the cache and may not be downloaded.
-        ValueError: If a repository has no weights that are read.
-        OSError: If it cannot be downloaded.
-    """
-    fixed: dict[str, str] = {}
-    for field, name in (("weights", settings.weights), ("teacher", settings.teacher)):
-        if name is None or RepositoryName.parse(name) is None:
-            continue
-        with_commit = fixed_name(name) if download else cached_name(name)
-        if with_commit is None:
-            raise NotPrepared(f"{name} would be downloaded")
-        fixed[field] = with_commit
-    return dataclasses.replace(settings, **fixed)
-
-
-def find_start(settings: FineTuning) -> Weights:
-    """Returns the weights that a run starts from, without downloading or building them.
-
-    Args:
-        settings: The settings of the run.
-
-    Raises:
-        ValueError: If the model or the weights are unknown, do not fit each other, or a fact
-            about the weights was neither found nor given.
-    """
-    if settings.weights is None:
-        return random_start(settings, settings.unknown_facts)
-    size = settings.image_size or (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
-    opened = open_model(
-        settings.weights, model=settings.model, image_size=size, **settings.unknown_facts
-    )
-    if opened.description.config is None:
-        raise ValueError(
-            "The weights must be of a model of keras_vit.build. "
-            f"Received: {settings.weights}, another Keras model"
-        )
-    opened.preprocessing_for()  # An unknown range is an error before the data are read.
-    return opened.without_preprocessing()
-
-
-def random_start(settings: Settings, facts: Mapping[str, Any]) -> Weights:
-    """Returns the random weights of a run's model.
-
-    Args:
-        settings: The settings of the run.
-        facts: What weights may not hold, see `open_model`.
-
-    Raises:
-        ValueError: If the model is unknown.
-    """
-    opened = open_model("none", model=settings.model or DEFAULT_MODEL, **facts)
-    opened.preprocessing_for()
-    return opened.without_preprocessing()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +56,43 @@ class RunImages:
         """
         counts = {name: len(source.splits.get(name, ())) for name in PARTS}
         return cls(source, counts, typical_size(source.splits["train"], 20), ignores_copies)
+
+    def facts(self, config: ModelConfig | None, size: tuple[int, int]) -> dict[str, Fact]:
+        """Returns what a plan lists of the images: the detail that is lost, and their things.
+
+        Args:
+            config: The model's config.
+            size: Pixels (height, width) at which the model sees them.
+        """
+        seen = describe_seen(config, size, self.photo_size)
+        facts = {"photos": Fact(list(self.photo_size), seen)}
+        if self.source.things is not None:
+            facts["things"] = Fact(self.source.things.line, FOUND_BY)
+        elif self.ignores_copies:
+            facts["things"] = Fact("not looked for", f"--copies {IGNORED}")
+        return facts
+
+
+class ImageContents(NamedTuple):
+    """The images of a run by their content.
+
+    Args:
+        fingerprints: By part, see `read_fingerprints`.
+        numbers: See `image_numbers`.
+    """
+
+    fingerprints: Mapping[str, np.ndarray | None]
+    numbers: np.ndarray
+
+    @classmethod
+    def of(cls, source: Source) -> Self:
+        """Returns the content of the images of a source, which are read.
+
+        Args:
+            source: The images in parts.
+        """
+        fingerprints = read_fingerprints(source.splits)
+        return cls(fingerprints, image_numbers(source, fingerprints))
 
 
 def open_images(

@@ -169,6 +169,26 @@ def make_trainer(
     return trainer
 
 
+def classifier_trainer(
+    model: keras.Model,
+    settings: ResolvedSettings,
+    task: str,
+    class_weight: Sequence[float] | None = None,
+    make: Callable[..., T] = Trainer,
+) -> T:
+    """Returns the compiled trainer of a classifier, by `make_trainer`.
+
+    Args:
+        model: A model that gives logits.
+        settings: Resolved settings.
+        task: "multiclass" or "multilabel".
+        class_weight: The weight of each class in the loss; None for equal ones.
+        make: See `make_trainer`.
+    """
+    loss = make_loss(settings, class_weight)
+    return make_trainer(model, settings, make, loss=loss, metric=make_metric(task))
+
+
 # The metric of training images in addition to the loss.
 METRICS = {MULTICLASS: "accuracy", MULTILABEL: "label_accuracy"}
 

@@ -6,19 +6,20 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import keras
 
 from keras_vit import keras_private
-from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs import ModelConfig, ViTConfig
 from keras_vit.description import Description
 from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.layers.fused_attention import compute_capability, fused_attention
+from keras_vit.training.evaluation.results import versions
 from keras_vit.training.settings import AUTO, Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
 from keras_vit.utils.fields import required
-from keras_vit.utils.quiet_tensorflow import ONEDNN, has_turned_on_onednn
+from keras_vit.utils.quiet_tensorflow import ONEDNN, ONEDNN_VARIABLE, has_turned_on_onednn
 
 # Bytes kept for the backward pass for each output element of a convolution or matrix product:
 # itself, the values that norm, GELU, softmax and residual keep for it, and its gradients.
@@ -75,7 +76,7 @@ def choose_precision(settings: Settings, machine: Machine) -> Settings:
 
 
 def choose_accumulation(
-    settings: Settings, config: ViTConfig | BiTConfig, available: int, replicas: int = 1
+    settings: Settings, config: ModelConfig, available: int, replicas: int = 1
 ) -> Settings:
     """Returns settings with the fewest micro-batches that the memory allows.
 
@@ -102,7 +103,7 @@ def choose_accumulation(
     return dataclasses.replace(settings, accumulate=accumulate)
 
 
-def step_memory(settings: Settings, config: ViTConfig | BiTConfig, num_images: int) -> int:
+def step_memory(settings: Settings, config: ModelConfig, num_images: int) -> int:
     """Returns an estimate of the bytes of a step with a number of images at once."""
     cost = _cost(settings, config)
     activations: float = cost.activations
@@ -123,7 +124,7 @@ def _cost(settings, config):
     return Description(config=config, input_shape=(*size, 3), classes=1000)
 
 
-def attention_kernel(settings: Settings, config: ViTConfig | BiTConfig) -> str | None:
+def attention_kernel(settings: Settings, config: ModelConfig) -> str | None:
     """Returns the name of the kernel that computes a model's attention; None for the plain path."""
     if keras.backend.backend() != "jax" or settings.precision == "float32":
         return None
@@ -152,7 +153,7 @@ def attention_as_it_began(unfinished: RunRecord) -> Iterator[None]:
             keras.config.enable_flash_attention()
 
 
-def facts_of_computation(settings: Settings, config: ViTConfig | BiTConfig) -> dict[str, Fact]:
+def facts_of_computation(settings: Settings, config: ModelConfig) -> dict[str, Fact]:
     """Returns how a run computes on this machine, where that is a choice."""
     facts, kernel = {}, attention_kernel(settings, config)
     if keras.backend.backend() == "tensorflow" and has_turned_on_onednn():
@@ -166,11 +167,35 @@ def facts_of_computation(settings: Settings, config: ViTConfig | BiTConfig) -> d
     return facts
 
 
-def version_of_kernels() -> dict[str, str]:
-    """Returns which kernels compute on the CPU, as one of a run's versions: the bits differ."""
+def versions_of_run() -> dict[str, str]:
+    """Returns the versions of packages, and which kernels compute on the CPU: the bits differ."""
     if keras.backend.backend() != "tensorflow":
-        return {}
-    return {ONEDNN: "on" if keras_private.has_onednn() else "off"}
+        return versions()
+    return {**versions(), ONEDNN: "on" if keras_private.has_onednn() else "off"}
+
+
+def changes_of_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Returns lines on the versions that a resumed run does not have any more.
+
+    Args:
+        before: The `versions_of_run` that it began with.
+        now: The present ones.
+    """
+    changed, lines = {name for name, _ in now.items() ^ before.items()}, []
+    if ONEDNN not in before:  # As older runs.
+        changed.discard(ONEDNN)
+    if ONEDNN in changed:
+        lines.append(
+            f"The run began with oneDNN {before[ONEDNN]}, so its numbers differ in the last "
+            "bits from a run without a stop. TensorFlow asks for it as it is imported: set "
+            f"{ONEDNN_VARIABLE}={int(before[ONEDNN] == 'on')} before"
+        )
+    if changed - {ONEDNN}:
+        lines.append(
+            "The run goes on with other packages than it began with, so its numbers may differ "
+            "from a run without a stop; recipe.json has the versions_before"
+        )
+    return lines
 
 
 @contextlib.contextmanager

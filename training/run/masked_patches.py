@@ -31,8 +31,9 @@ from keras_vit.training.trainer.trainer import Trainer
 
 from .card import masked_patch_card
 from .loop import make_trainer
-from .objective import Finished, Objective, config_to_train
+from .objective import Finished, Objective
 from .plan import Plan
+from .start_weights import config_to_train
 
 COLORS = 512  # Three bits for each of red, green and blue.
 CELLS = 4  # Per side of a downsized patch.
@@ -237,9 +238,7 @@ def make_masked_patch_trainer(
     )
 
 
-def check_masked_patches(
-    config: configs.ViTConfig | configs.BiTConfig | None, settings: MaskedPatches
-) -> None:
+def check_masked_patches(config: configs.ModelConfig | None, settings: MaskedPatches) -> None:
     """Raises ValueError unless an architecture and the settings fit masked patches."""
     if mixes_batches(settings.augmentation or "none", settings.mixup, settings.layers):
         raise ValueError(
@@ -281,7 +280,9 @@ class HiddenPatches(Objective):
 
     def build(self, plan: Plan) -> tuple[keras.Model, str]:
         model = masked_patch_model(
-            cast(configs.ViTConfig, config_to_train(plan)),  # `check_masked_patches`.
+            cast(
+                configs.ViTConfig, config_to_train(plan.config, plan.settings)
+            ),  # `check_masked_patches`.
             image_size=plan.settings.image_size,
             target=self.settings.target,
             corruption=self.settings.corruption,

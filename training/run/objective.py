@@ -10,25 +10,24 @@ from typing import ClassVar
 
 import keras
 
-from keras_vit import configs
-from keras_vit.checkpoints.load import LoadReport
-from keras_vit.description import Description
+from keras_vit.description import Labels, check_class_names
 from keras_vit.model_weights import Weights
-from keras_vit.models.build import build
 from keras_vit.predictor import Predictor
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation, make_layers
-from keras_vit.training.data.spec import IGNORED, DataSpec
+from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.data.things import InFirst
 from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.trainer import Trainer
 
-from .images import RunImages, open_images, random_start
-from .machine import Machine
-from .plan import Head, Plan, Stage, Start, settings_by_images
-from .start import ImageContents, Run
+from .images import ImageContents, RunImages, open_images
+from .loop import make_schedule
+from .machine import Machine, choose_precision
+from .plan import Plan, Stage, Start
+from .start import Run
+from .start_weights import random_start, rate_of
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -98,7 +97,7 @@ class Objective(abc.ABC):
         how |= {"download": download, **self.reading}
         source = open_images(run.data, given.validation_share, record, how)
         source = self.completed(source, run.data, weights, download=download)
-        run.images = RunImages.of(source, ignores_copies=run.data.copies == IGNORED)
+        run.images = RunImages.of(source, ignores_copies=run.data.ignores_copies)
         prepared = [stage.prepare(weights, run.images, given, run.begun) for stage in self.stages]
         stages = tuple(stage for stage in prepared if stage is not None)
         machine = Machine.of(given, replicas)
@@ -166,44 +165,28 @@ class Objective(abc.ABC):
         """
 
 
-def config_to_train(plan: Plan) -> configs.ViTConfig | configs.BiTConfig:
-    """Returns the architecture with the settings' dropout, stochastic depth and remat."""
-    settings = plan.settings
-    changes = {
-        "dropout_rate": settings.dropout_rate,
-        "stochastic_depth_rate": settings.stochastic_depth_rate,
-        "remat": settings.remat,
-        "head_bias": settings.head_bias,
-    }
-    # A ResNet's config has no dropout: 0 changes nothing, other rates raise an error.
-    changes = {
-        name: value for name, value in changes.items() if value or hasattr(plan.config, name)
-    }
-    return configs.resolve(plan.config, changes)
-
-
-def loaded_classifier(
-    weights: Weights,
-    description: Description,
-    head: Head,
-    config: configs.ViTConfig | configs.BiTConfig,
-) -> tuple[keras.Model, LoadReport | None]:
-    """Returns a classifier that gives logits, with the weights that a run starts from.
+def settings_by_images(given: Settings, images: RunImages, machine: Machine) -> Settings:
+    """Returns the settings with what follows from the number of the images.
 
     Args:
-        weights: The weights.
-        description: The classifier.
-        head: What its head begins with.
-        config: Its architecture, as it is trained.
+        given: The settings that the user gave.
+        images: The images of the run.
+        machine: The devices and their memory.
 
-    Returns:
-        The model, and the report of its weights; None for random ones.
+    Raises:
+        ValueError: If something does not fit.
     """
-    model = build(
-        config,
-        input_shape=description.input_shape,
-        classes=description.classes,
-        classifier_activation=None,
-        name=configs.layer_name(description.name),
-    )
-    return model, weights.load_into(model, head)
+    if names := images.source.class_names:  # What would be an error at the end is one now.
+        check_class_names(Labels(names, images.source.task).output_names)
+    counts = images.counts
+    num_images = counts["train"] + counts["validation"]
+    with_steps = given.with_epochs(counts["train"])
+    resolved = with_steps.resolve(num_images, images.source.task)
+    if resolved.patience and not counts["validation"]:
+        raise ValueError(
+            "patience needs validation images, which show when there is nothing more to gain. "
+            f"Received: patience={resolved.patience}, none of them"
+        )
+    # Raises if the warm-up does not fit, whatever the rate.
+    make_schedule(dataclasses.replace(resolved, learning_rate=rate_of(resolved, "new")))
+    return choose_precision(resolved, machine)

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -17,37 +17,24 @@ from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.description.without_paths import command_hash, without_paths
 from keras_vit.images.decoding import reading_error
 from keras_vit.training.data import Source
-from keras_vit.training.data.image_files import FileExamples, verify_files
+from keras_vit.training.data.image_files import damaged_files
 from keras_vit.training.data.labelled_files import describe_skipped
 from keras_vit.training.data.labelled_images import Things
 from keras_vit.training.data.spec import Data, DataSpec, check_output, data_spec
-from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
+from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.data.things import record_of
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields
 from keras_vit.training.settings import RunOptions, Settings
 from keras_vit.utils.fields import flag_of
-from keras_vit.utils.files import RECIPE, SPLIT, atomic_write
-from keras_vit.utils.quiet_tensorflow import ONEDNN, ONEDNN_VARIABLE
+from keras_vit.utils.files import RECIPE
 
-from .folder import IMAGES, RunFolder, open_folder, unfinished_record
-from .images import RunImages, image_numbers
-from .machine import attention_as_it_began
+from .folder import RunFolder, open_folder, unfinished_record
+from .images import ImageContents, RunImages
+from .machine import attention_as_it_began, changes_of_versions
 from .plan import Plan
 
 CALIBRATION = 0.1  # The share of the training images for calibration that --max-error takes.
-
-
-class ImageContents(NamedTuple):
-    """The images of a run by their content.
-
-    Args:
-        fingerprints: By part, see `read_fingerprints`.
-        numbers: See `image_numbers`.
-    """
-
-    fingerprints: Mapping[str, np.ndarray | None]
-    numbers: np.ndarray
 
 
 @dataclasses.dataclass
@@ -96,9 +83,7 @@ class Run:
                 raise
 
     def _unreadable(self, reason):
-        parts = self.images.source.splits.values() if self.images else ()
-        paths = [name for part in parts if isinstance(part, FileExamples) for name in part.names]
-        damaged = [f"{paths[place]}: {why}" for place, why in verify_files(paths).reasons.items()]
+        damaged = damaged_files(self.images.source.splits.values() if self.images else ())
         return (
             "The images must be whole while they are read: restore them, or leave them out with "
             "--resume --exclude LIST, a file with their paths. "
@@ -117,22 +102,21 @@ class Run:
         """
         if not (self.folder.resume or self.folder.writes):
             return ImageContents({}, np.array([], "uint64"))
-        fingerprints = read_fingerprints(source.splits)
-        numbers = image_numbers(source, fingerprints)
-        digest = hashlib.sha256(repr(source.class_names).encode() + numbers.tobytes())
+        contents = ImageContents.of(source)
+        digest = hashlib.sha256(repr(source.class_names).encode() + contents.numbers.tobytes())
         hashes = {"images": digest.hexdigest(), "weights": weights_hash(model)}
         command = self.begun.hashes.get("command") or command_hash(self.options.command)
         hashes["command"] = command
         self.add(RunRecord(hashes=hashes))
         if self.folder.resume:
-            self._check_same(source, hashes["images"], numbers)
-        return ImageContents(fingerprints, numbers)
+            self._check_same(source, hashes["images"], contents.numbers)
+        return contents
 
     def _check_same(self, source, digest, numbers):
         """Raises ValueError for other images than it began with; notes other packages."""
         is_same = digest == self.begun.hashes.get("images")
         if self.excluded:  # The others are the same, and no more are missing.
-            before = np.load(self.folder.shared / IMAGES)
+            before = self.folder.images()
             missing = len(before) - len(numbers)
             is_same = np.isin(numbers, before).all() and missing <= len(self.excluded)
         if not is_same:
@@ -144,23 +128,11 @@ class Run:
                 "those that are gone (--exclude LIST, their paths), or start another run. "
                 f"Received: {changes}"
             )
-        now, before = self.record.versions, self.begun.versions
-        changed = {name for name, _ in now.items() ^ before.items()}
-        if ONEDNN not in before:  # As older runs.
-            changed.discard(ONEDNN)
-        if changed:
-            self.add(RunRecord(versions_before=before))
-        if ONEDNN in changed:
-            self.options.log(
-                f"The run began with oneDNN {before[ONEDNN]}, so its numbers differ in the last "
-                "bits from a run without a stop. TensorFlow asks for it as it is imported: set "
-                f"{ONEDNN_VARIABLE}={int(before[ONEDNN] == 'on')} before"
-            )
-        if changed - {ONEDNN}:
-            self.options.log(
-                "The run goes on with other packages than it began with, so its numbers may differ "
-                "from a run without a stop; recipe.json has the versions_before"
-            )
+        lines = changes_of_versions(self.begun.versions, self.record.versions)
+        if lines:
+            self.add(RunRecord(versions_before=self.begun.versions))
+        for line in lines:
+            self.options.log(line)
 
     def begin(self, source: Source, contents: ImageContents, start_step: int = 0) -> None:
         """Writes the folder before the first step: the record and the parts of the images.
@@ -181,12 +153,11 @@ class Run:
             folder.start(self.record)
         if not folder.writes:
             return
-        with atomic_write(folder.path / IMAGES) as path:
-            np.save(path, contents.numbers)
+        folder.write_images(contents.numbers)
         if folder.resume:
             folder.write_record(self.record)
         # Images that a run goes on without stay in the record: it has seen them.
-        is_recorded = (folder.path / SPLIT).is_file() or "excluded" in self.record.facts
+        is_recorded = folder.has_split or "excluded" in self.record.facts
         if not is_recorded:
             split = record_of(source, contents.fingerprints)
             if split is not None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, get_args
 from keras_vit.configs import Gelu
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.preprocessing import NORMALIZATIONS
-from keras_vit.training import recipes
+from keras_vit.training.recipes import MASKED_PATCHES
 from keras_vit.utils.fields import (
     POSITIVE,
     POSITIVE_NUMBER,
@@ -352,7 +352,7 @@ class MaskedPatches(PreTraining):
             num_images: Images to train with, including the validation images.
             task: Not used.
         """
-        recipe = recipes.MASKED_PATCHES["ViT-B/16 JFT-300M masked patches"].settings
+        recipe = MASKED_PATCHES["ViT-B/16 JFT-300M masked patches"].settings
         steps = recipe["steps"] if self.steps is None else self.steps
         warmup_steps = self.warmup_steps
         if warmup_steps is None:

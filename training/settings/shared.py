@@ -10,7 +10,12 @@ from typing import Any, Self
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.recognition import config_of_json
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, UNKNOWN, Labels
-from keras_vit.training import recipes
+from keras_vit.training.recipes import (
+    augmentation_of_size,
+    find_recipe,
+    finetuning_of_size,
+    finetuning_warmup,
+)
 from keras_vit.utils.fields import (
     REQUIRED,
     changed,
@@ -115,7 +120,7 @@ class Settings(DeclaredSettings):
             ValueError: If there is no such recipe, it is for another command, or a value is
                 out of range.
         """
-        recipe = recipes.find_recipe(name)
+        recipe = find_recipe(name)
         if recipe.command != cls.command:
             raise ValueError(
                 f"The recipe must be one for keras-vit {cls.command}; this one is for "
@@ -151,10 +156,10 @@ class Settings(DeclaredSettings):
             )
         steps = self.steps
         if steps is None:
-            steps = recipes.finetuning_of_size(num_images).settings["steps"]
+            steps = finetuning_of_size(num_images).settings["steps"]
         warmup_steps = self.warmup_steps
         if warmup_steps is None:
-            warmup_steps = recipes.finetuning_warmup(steps)
+            warmup_steps = finetuning_warmup(steps)
         executed = self.steps_per_execution
         evaluate_every = self.evaluate_every or math.ceil(steps / 10 / executed) * executed
         if steps % executed or evaluate_every % executed:
@@ -169,7 +174,7 @@ class Settings(DeclaredSettings):
             warmup_steps=warmup_steps,
             validation=self.validation_share(num_images),
             evaluate_every=evaluate_every,
-            augmentation=self.augmentation or recipes.augmentation_of_size(num_images),
+            augmentation=self.augmentation or augmentation_of_size(num_images),
             loss=self.loss or ("sigmoid" if task == MULTILABEL else "softmax"),
         )
 
@@ -189,7 +194,7 @@ class Settings(DeclaredSettings):
         """Returns the share of a number of training images that is kept for validation."""
         if self.validation is not None:
             return self.validation
-        return recipes.finetuning_of_size(num_images).settings["validation"]
+        return finetuning_of_size(num_images).settings["validation"]
 
     @property
     def weights(self) -> str | None:

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from keras_vit.images.listing import NO_FILE
 from keras_vit.reports.report import Table
 from keras_vit.training.data import DataSpec, Examples
-from keras_vit.training.data.image_files import NO_CLASS, NO_FILE, NOT_UTF_8
+from keras_vit.training.data.class_folders import NO_CLASS
+from keras_vit.training.data.image_files import NOT_UTF_8
 from keras_vit.training.data.parts import assign
 from keras_vit.training.data.spec import table_lines
 from keras_vit.utils.files import write_text

@@ -15,7 +15,7 @@ from keras_vit.predictor import AnyClassifier
 from keras_vit.reports.report import Report, Table, fact_of_line
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.sources import with_things_among
-from keras_vit.training.data.spec import IGNORED, NOT_LOOKED_FOR, Data, data_spec
+from keras_vit.training.data.spec import NOT_LOOKED_FOR, Data, data_spec
 from keras_vit.training.data.things import unit_numbers
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
@@ -140,7 +140,7 @@ def compare_classifiers(
         for classifier in classifiers
     ]
     source, lines = with_things_among([reports[0].examples], images.source, spec, log)
-    if spec.copies == IGNORED:
+    if spec.ignores_copies:
         lines = [f"things  {NOT_LOOKED_FOR}"]
     units = unit_numbers(reports[0].examples, source)
     images = images._replace(lines=[*images.lines, *lines])

@@ -12,7 +12,7 @@ import scipy.optimize
 import scipy.stats
 
 from keras_vit.training.evaluation.measures import holm, independent_images
-from keras_vit.training.evaluation.reports import ClassificationReport
+from keras_vit.training.evaluation.reports_by_task import ClassificationReport
 from keras_vit.utils.intervals import CONFIDENCE, exact_interval
 from keras_vit.utils.safe_text import for_line
 

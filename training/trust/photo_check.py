@@ -5,18 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from typing import NamedTuple
 
 import numpy as np
 
 from keras_vit.configs import MODELS
-from keras_vit.description.class_labels import MULTILABEL
-from keras_vit.prediction import highest
 from keras_vit.predictor import AnyClassifier
 from keras_vit.training.data import open_source
 from keras_vit.training.data.content import on_all_cores
-from keras_vit.training.data.copies import ALIKE, find_copies
-from keras_vit.training.data.examples import task_of, typical_size
+from keras_vit.training.data.copies import find_copies
+from keras_vit.training.data.examples import typical_size
 from keras_vit.training.data.spec import IGNORED, Data, DataSpec, data_spec
 from keras_vit.training.data.things import joined, things_of
 from keras_vit.training.evaluation.predictions import build_evaluated, features_of, name_of_model
@@ -30,14 +27,12 @@ from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition
 from keras_vit.utils.progress import progress_bar
 
 from .check_files import write_check
-from .check_report import COPIES, ONE_COLOR, CheckReport, Finding, expected_separated
+from .check_report import CheckReport, expected_separated
+from .photo_findings import findings_of, photos_of
 from .shortcuts import find_shortcuts, photo_facts
 from .wrong_labels import doubts_of_classes
 
 DEFAULT_MODEL = "ViT-B/16"
-
-_NEIGHBOURS = 3  # Nearest images, in the given and in the proposed class.
-_TYPICAL = 6  # Images of a shortcut.
 
 
 def check_photos(
@@ -79,7 +74,7 @@ def check_photos(
     evaluated = _open_model(weights, model, image_size)
     source = open_source(spec)
     evaluated = evaluated.at_bit_depth(source.bit_depth)
-    photos = _photos(source)
+    photos = photos_of(source)
     labels = photos.labels
 
     # What is read of each photo.
@@ -111,7 +106,7 @@ def check_photos(
 
     # Labels, ranked where the features tell the classes apart.
     unjudged = _why_unjudged(accuracy, always)
-    doubted = [] if unjudged else _doubted_labels(photos, doubts, features)
+    judged = None if unjudged else doubts
 
     shortcuts = find_shortcuts(facts, labels, groups)
     report = CheckReport(
@@ -121,12 +116,7 @@ def check_photos(
         parts=photos.parts,
         groups=groups,
         expected=accuracy,
-        findings=[
-            *doubted,
-            *_of_one_color(photos, facts),
-            *_copies(photos, copies.pairs),
-            *_shortcuts(photos, shortcuts),
-        ],
+        findings=findings_of(photos, features, judged, facts, copies.pairs, shortcuts),
         unreadable=tuple(source.skipped),
         notes=_notes(source, evaluated, facts),
         references=(always, simple),
@@ -182,44 +172,6 @@ def _why_unjudged(accuracy, always):
     return ""
 
 
-class _Photos(NamedTuple):
-    """The photos of all parts of the data, one after the other.
-
-    Args:
-        names: The N names.
-        labels: Class numbers, int `(N,)`.
-        parts: The part that each is in; "" for data of one part.
-        class_names: The names of the classes.
-    """
-
-    names: list[str]
-    labels: np.ndarray
-    parts: list[str]
-    class_names: tuple[str, ...]
-
-    @property
-    def label_names(self) -> list[str]:
-        """The name of each photo's class."""
-        return [self.class_names[label] for label in self.labels]
-
-
-def _photos(source):
-    """Returns the photos of a source.
-
-    Raises:
-        ValueError: If they are fewer than ten or multi-label.
-    """
-    splits = source.splits
-    names = [name for examples in splits.values() for name in examples.names]
-    if len(names) < 10:
-        raise ValueError(f"There must be at least 10 images to check. Received: {len(names)}")
-    labels = np.concatenate([examples.labels for examples in splits.values()])
-    if task_of(labels) == MULTILABEL:
-        raise ValueError("Photos to check must have one class each. Received: multi-label data")
-    parts = [part if len(splits) > 1 else "" for part in splits for _ in splits[part].names]
-    return _Photos(names, labels, parts, tuple(source.class_names))
-
-
 def _notes(source, evaluated, facts):
     """Returns lines about the features, the size that the model sees, and the data."""
     size = typical_size(next(iter(source.splits.values())))
@@ -240,80 +192,8 @@ def _notes(source, evaluated, facts):
     )
 
 
-def _doubted_labels(photos, doubts, features):
-    """Returns the doubted labels with the nearest images of the given and the proposed class."""
-    centred = features - features.mean(axis=0)
-    unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
-    findings = []
-    for number in doubts.ranked().tolist():
-        near = []
-        for label in (photos.labels[number], doubts.proposed[number]):
-            is_other = np.arange(len(unit)) != number
-            members = np.flatnonzero((photos.labels == label) & is_other)
-            nearest = members[highest(unit[members] @ unit[number], _NEIGHBOURS)]
-            near.append((photos.class_names[label], nearest.tolist()))
-        (given, _), (proposed, _) = near
-        findings.append(
-            Finding(
-                "wrong labels",
-                number,
-                title=f"{given}, or {proposed}?",
-                detail=f"score {doubts.score[number]:.2f}",
-                score=float(doubts.score[number]),
-                near=near,
-                to=proposed,
-            )
-        )
-    return findings
-
-
 def _separated(photos, pairs, groups):
     """Returns how many pairs a random draw would separate; None for data that have parts."""
     if any(photos.parts):
         return None
     return expected_separated(photos.labels, pairs, groups, DataSpec().holdout)
-
-
-def _of_one_color(photos, facts):
-    """Returns the photos that show nothing."""
-    return [
-        Finding(ONE_COLOR, number, "one color", f"labeled {photos.label_names[number]}")
-        for number, photo in enumerate(facts)
-        if photo.is_one_color
-    ]
-
-
-def _copies(photos, pairs):
-    """Returns the pairs of copies, leaks and conflicts first."""
-    labels, parts = photos.label_names, photos.parts
-    described = [
-        f"{label} in {part}" if part else label for label, part in zip(labels, parts, strict=True)
-    ]
-    findings = []
-    for first, second, how in pairs:
-        kind = "copies"
-        if parts[first] != parts[second]:
-            kind = "leaks"
-        elif how != ALIKE and labels[first] != labels[second]:
-            kind = "conflicts"
-        detail = f"{described[first]} and {described[second]}"
-        if described[first] == described[second]:
-            detail = f"two of {described[first]}"
-        findings.append(Finding(kind, second, how, detail, other=first))
-    return sorted(findings, key=lambda row: COPIES.index(row.kind))
-
-
-def _shortcuts(photos, shortcuts):
-    """Returns the shortcuts that are significant and strong."""
-    return [
-        Finding(
-            "shortcuts",
-            int(shortcut.images[0]),
-            title=shortcut.name,
-            detail=f"AUROC {shortcut.auroc:.3f}, p {shortcut.adjusted:.3g}",
-            score=shortcut.auroc,
-            near=[("most typical", shortcut.images[1:_TYPICAL].tolist())],
-        )
-        for shortcut in shortcuts
-        if shortcut.is_strong
-    ]

@@ -1,5 +1,9 @@
 """Code bases whose weights are read: a file each, with names of weights and their JSON."""
 
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
 from keras_vit.checkpoints.code_bases import hugging_face, keras_hub, official, timm, torchvision
 from keras_vit.checkpoints.code_bases.layouts import Layout
 
@@ -36,3 +40,14 @@ _OF_KERAS = {
 def layouts_of(keras_version: int) -> tuple[Layout, ...]:
     """Returns the layouts that a file may have, in HDF5 by the version of Keras that wrote it."""
     return _OF_KERAS.get(keras_version, LAYOUTS)
+
+
+def check_config(config: Mapping[str, Any], folder: pathlib.Path) -> None:
+    """Raises ValueError for the `config.json` of a model that no model here equals.
+
+    Args:
+        config: Its content; {} without one.
+        folder: Its folder, for the message.
+    """
+    hugging_face.check_model_type(config, folder)
+    keras_hub.check_family(config, folder)

@@ -151,6 +151,19 @@ class Layout:
         """Returns the canonical name of the array with a variable; "" without one."""
         return next((rule.stored for rule in self.rules if path in rule.paths), "")
 
+    def with_unread_tokens(self, arrays: dict[str, StoredArray]) -> dict[str, StoredArray]:
+        """Returns the arrays of a file with a distillation token that no head reads as a register.
+
+        Args:
+            arrays: The arrays by their canonical names, which are changed.
+        """
+        stored = self.stored_name
+        token, head = stored("distillation_token/token"), stored("predictions/kernel")
+        others = {stored(REGISTERS), stored("distillation_token_head/kernel")}
+        if {token, head} <= arrays.keys() and not others & arrays.keys():
+            arrays[stored(REGISTERS)] = arrays.pop(token)
+        return arrays
+
     def absent_paths(self, names: Iterable[str], paths: Iterable[str]) -> set[str]:
         """Returns the variable paths of optional rules that no array of a file belongs to.
 
@@ -217,6 +230,11 @@ class Checkpoint:
     def folder(self) -> pathlib.Path:
         """The folder with the weights and what describes them."""
         return self.path if self.path.is_dir() else self.path.parent
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the head gives numbers instead of scores of classes."""
+        return self.config.get("problem_type") == "regression"
 
     @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, ...] | None]:

@@ -7,7 +7,7 @@ import pytest
 from labelled_data import opened as opened_with, refused
 
 from keras_vit.images.listing import image_files
-from keras_vit.training.data.image_files import ARCHIVE, NO_CLASS
+from keras_vit.training.data.class_folders import ARCHIVE, NO_CLASS
 
 
 def opened(data, **options):

@@ -9,8 +9,8 @@ from labelled_data import opened as opened_with, refused
 
 from keras_vit.images.listing import NO_FILE, image_files
 from keras_vit.training.data import DataSpec
-from keras_vit.training.data.image_files import NO_CLASS
-from keras_vit.training.data.sources import check_table
+from keras_vit.training.data.class_folders import NO_CLASS
+from keras_vit.training.data.early_checks import check_table
 
 CLASSES = ("cats", "dogs")
 IMAGES = [f"{number}.png" for number in range(4)]

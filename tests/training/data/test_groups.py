@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.data import open_source, path_patterns
-from keras_vit.training.data.parts import assign, class_groups, group_of, groups_of
+from keras_vit.training.data import by_path, open_source
+from keras_vit.training.data.by_path import group_of
+from keras_vit.training.data.parts import assign, class_groups, groups_of
 from keras_vit.training.data.spec import DataSpec
 
 
@@ -146,7 +147,7 @@ def test_a_line_says_that_given_parts_share_groups(make_folder):
 
 
 def test_an_expression_without_an_end_is_refused_after_its_time(monkeypatch):
-    monkeypatch.setattr(path_patterns, "_SECONDS", 2)
+    monkeypatch.setattr(by_path, "_SECONDS", 2)
     with pytest.raises(ValueError, match="group_by=.*2 seconds"):
         group_of("(a+)+$", ["a" * 40 + "/b.png"])
 

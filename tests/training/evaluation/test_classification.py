@@ -14,7 +14,7 @@ from keras_vit.description.class_labels import Labels
 from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import labelled_files, open_source
-from keras_vit.training.evaluation import classification, measures, reports
+from keras_vit.training.evaluation import classification, measures, reports_by_task
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from makers import write_classes
 
@@ -196,7 +196,7 @@ def test_the_files_hold_the_numbers_without_matplotlib(report, tmp_path, monkeyp
 
 
 def test_top_1_of_unequal_classes_has_the_balanced_accuracy_beside_it():
-    report = reports.ClassificationReport(
+    report = reports_by_task.ClassificationReport(
         class_names=("fine", "broken"),
         true=np.repeat([0, 1], [95, 5]),
         given=np.zeros(100, "int64"),
@@ -212,7 +212,7 @@ def test_top_1_of_unequal_classes_has_the_balanced_accuracy_beside_it():
 
 
 def test_a_class_without_images_has_no_numbers_and_three_classes_no_top_5(tmp_path):
-    report = reports.ClassificationReport(
+    report = reports_by_task.ClassificationReport(
         class_names=("ant", "bee", "crow"),
         true=np.array([0, 0, 1]),
         given=np.array([0, 2, 1]),

@@ -7,7 +7,7 @@ import pytest
 
 from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.reports.pages import report_section
-from keras_vit.training.evaluation.reports import ClassificationReport
+from keras_vit.training.evaluation.reports_by_task import ClassificationReport
 from keras_vit.training.run.card import masked_patch_card, model_card, run_report
 
 PICTURE = '<img src="https://tracker.example/x.png">'

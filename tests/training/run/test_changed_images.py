@@ -11,7 +11,6 @@ import keras_vit
 from keras_vit.training import finetune
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
-from keras_vit.training.evaluation.results import versions
 from keras_vit.training.run import plan
 from keras_vit.training.run.images import image_numbers
 from makers import tiny_config, write_classes, write_picture
@@ -57,10 +56,10 @@ def test_a_run_resumes_on_its_own_images_alone(photos, tmp_path, monkeypatch):
             run(photos, output, resume=True)
         shutil.rmtree(photos)
         shutil.copytree(kept, photos)
-    before = versions() | plan.version_of_kernels()
+    before = plan.versions_of_run()
     other = {"on": "off", "off": "on"}[before["oneDNN"]]
-    monkeypatch.setattr(plan, "versions", lambda: {**versions(), "numpy": "9.9"})
-    monkeypatch.setattr(plan, "version_of_kernels", lambda: {"oneDNN": other})
+    changed = {**before, "numpy": "9.9", "oneDNN": other}
+    monkeypatch.setattr(plan, "versions_of_run", lambda: changed)
     done = run(photos, output, resume=True, log=lines.append)
     assert any("other packages than it began with" in line for line in lines)
     assert any(f"began with oneDNN {before['oneDNN']}" in line for line in lines)

@@ -13,8 +13,8 @@ from PIL import Image
 from runs import tiny_settings
 
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.card import augmented_pictures
 from keras_vit.training.run.finetune import finetune, plan_of
+from keras_vit.training.run.run_page import augmented_pictures
 from keras_vit.training.run.start import start
 from keras_vit.training.settings import RunOptions
 from keras_vit.training.trainer.trainer import Trainer

@@ -10,9 +10,13 @@ import keras_vit
 from keras_vit.description import Labels
 from keras_vit.models.rebuild import inference_model, merged_weights
 from keras_vit.training import SGD, FineTuning, SoftmaxCrossentropy, Trainer
-from keras_vit.training.run.images import find_start
 from keras_vit.training.run.loop import choose_trained
-from keras_vit.training.run.plan import choose_head, describe_model, rate_of
+from keras_vit.training.run.start_weights import (
+    choose_head,
+    describe_model,
+    find_start,
+    rate_of,
+)
 from makers import tiny_config
 
 CONFIG = tiny_config(depth=2)

@@ -20,7 +20,8 @@ from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.classification import evaluate, evaluate_classifier
 from keras_vit.training.settings import DecisionSettings
-from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
+from keras_vit.training.trust.calibrated_classifier import calibrate
+from keras_vit.training.trust.calibration_images import calibration_images
 from keras_vit.utils.files import SPLIT
 from makers import write_picture
 
