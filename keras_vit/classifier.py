@@ -50,7 +50,7 @@ class Classifier(PredictorHolder):
 
     Args:
         model: A Keras model from images `(B, H, W, 3)` to probabilities `(B, K)`.
-        class_names: The K names, in the order of the model's outputs.
+        class_names: The K names, in the order of the model's outputs, or Keras's `class_indices`.
         preprocessing: The preprocessing from an image to the model's input; by default the one of
             the weights that the model was built with, if they state one.
         task: "multiclass" or "multilabel".
@@ -70,7 +70,7 @@ class Classifier(PredictorHolder):
     def __init__(
         self,
         model: keras.Model,
-        class_names: Sequence[str],
+        class_names: Sequence[str] | Mapping[str, int],
         preprocessing: Preprocessing | None = None,
         *,
         task: str = MULTICLASS,
@@ -412,7 +412,7 @@ def find_predictor(
 def save_classifier(
     folder: str | os.PathLike,
     model: keras.Model,
-    class_names: Sequence[str],
+    class_names: Sequence[str] | Mapping[str, int],
     preprocessing: Preprocessing | None = None,
     *,
     samples: Images = (),
@@ -428,7 +428,7 @@ def save_classifier(
     Args:
         folder: The folder to write. It appears at the end, in one rename.
         model: A model from images `(B, H, W, 3)` to probabilities, as for `Classifier`.
-        class_names: The K names, in the order of the model's outputs.
+        class_names: The K names, in the order of the model's outputs, or Keras's `class_indices`.
         preprocessing: The preprocessing from an image to the model's input; by default the one
             of the weights that the model was built with, if they state one.
         samples: Photos that the folder holds, without metadata and at the model's size; exports

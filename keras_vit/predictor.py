@@ -53,7 +53,7 @@ class Predictor:
     Args:
         model: A Keras model from images `(B, H, W, 3)` to probabilities `(B, K)`, or `(B, K + 1)`
             if it is calibrated and may answer "unknown", its last output.
-        class_names: The K names, in the order of the model's outputs.
+        class_names: The K names, in the order of the model's outputs, or Keras's `class_indices`.
         preprocessing: The preprocessing from an image to the model's input.
         recipe: Everything needed to repeat the training.
         folder: The folder or export that it was loaded from, or None.
@@ -72,7 +72,7 @@ class Predictor:
     def __init__(
         self,
         model: keras.Model,
-        class_names: Sequence[str],
+        class_names: Sequence[str] | Mapping[str, int],
         preprocessing: Preprocessing,
         recipe: Mapping[str, Any] | None = None,
         folder: str | os.PathLike | None = None,
@@ -81,7 +81,7 @@ class Predictor:
         thresholds: Sequence[float] | None = None,
     ):
         check_one_output(model)
-        labels = Labels(tuple(class_names), task, None if thresholds is None else tuple(thresholds))
+        labels = Labels.of_names(class_names, task, thresholds)
         held = Description.of_model(model)
         description = dataclasses.replace(held, labels=labels, preprocessing=preprocessing)
         self._set(model, description, recipe, folder)

@@ -291,6 +291,21 @@ def test_a_folder_with_a_wrong_file_is_an_error_of_one_line(folder, tmp_path, ch
     assert len(str(error.value).splitlines()) == 1
 
 
+def test_class_indices_of_keras_are_names_in_the_order_of_their_numbers(model):
+    indices = {"tabby": 1, "beagle": 0, "boxer": 2}
+    assert keras_vit.Classifier(model, indices, PREPROCESSING).class_names == (
+        "beagle",
+        "tabby",
+        "boxer",
+    )
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (0, 1, 1), (0, 1, 5)])
+def test_class_indices_with_other_numbers_are_refused(model, numbers):
+    with pytest.raises(ValueError, match="its number, from 0"):
+        keras_vit.Classifier(model, dict(zip("abc", numbers, strict=True)), PREPROCESSING)
+
+
 def test_only_a_classifier_is_replaced_and_on_request(model, tmp_path):
     output = tmp_path / "out"
     save_classifier(output, model, NAMES, PREPROCESSING)

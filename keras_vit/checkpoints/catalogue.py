@@ -17,7 +17,7 @@ from keras_vit.checkpoints.formats import check_npz
 from keras_vit.configs import ModelConfig
 from keras_vit.configs.model_table import paper_name
 from keras_vit.utils.files import check_holds_one_model
-from keras_vit.utils.synonyms import near_names
+from keras_vit.utils.synonyms import WEIGHTS, near_names
 
 NAMES = ("imagenet", "imagenet21k")
 
@@ -355,12 +355,13 @@ def _names():
 
 def _check_path(path):
     if not path.exists():
-        near = near_names(str(path), _names())
+        near, synonym = near_names(str(path), _names()), WEIGHTS.get(str(path))
+        answer = f"Nearest: {', '.join(near)}. " if near else ""
+        if synonym is not None:
+            answer = f"{synonym.answer()}. "
         raise ValueError(
-            f"No such folder or file: {path}. "
-            + (f"Nearest: {', '.join(near)}. " if near else "")
-            + "A model is a classifier's folder, a file of weights, an export, "
-            f"{', '.join(RELEASED_NAMES)}, imagenet, imagenet21k, a name of "
+            f"No such folder or file: {path}. {answer}A model is a classifier's folder, a file of "
+            f"weights, an export, {', '.join(RELEASED_NAMES)}, imagenet, imagenet21k, a name of "
             "keras_vit.list_weights(), or hf:OWNER/NAME"
         )
 

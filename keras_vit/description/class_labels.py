@@ -53,6 +53,27 @@ class Labels:
     abstains: bool = False
 
     @classmethod
+    def of_names(
+        cls,
+        names: Sequence[str] | Mapping[str, int],
+        task: str = MULTICLASS,
+        thresholds: Sequence[float] | None = None,
+    ) -> Labels:
+        """Returns labels of names, or of Keras's `class_indices`, a number for each name.
+
+        Raises:
+            ValueError: If the numbers are not 0 to K - 1, or as `Labels`.
+        """
+        if isinstance(names, Mapping):
+            if sorted(names.values()) != list(range(len(names))):
+                raise ValueError(
+                    "A mapping of class names must give each its number, from 0. "
+                    f"Received: {dict(names)}"
+                )
+            names = sorted(names, key=names.__getitem__)
+        return cls(tuple(names), task, None if thresholds is None else tuple(thresholds))
+
+    @classmethod
     def of_activation(
         cls, activation: str | Callable | None, otherwise: str = MULTICLASS
     ) -> Labels:

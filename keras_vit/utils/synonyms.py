@@ -261,6 +261,16 @@ VALUES = _table(
     ("adamw", f"{TIMM}, {KERAS}", "here adam, whose weight_decay is decoupled, of kernels alone"),
 )
 
+# Names of weights.
+WEIGHTS = _table(
+    ("imagenet1k", "torchvision", "imagenet"),
+    ("imagenet-1k", "others", "imagenet"),
+    ("in1k", TIMM, "imagenet"),
+    ("DEFAULT", "torchvision", "imagenet"),
+    ("imagenet-21k", "others", "imagenet21k"),
+    ("in21k", TIMM, "imagenet21k"),
+)
+
 _PREPROCESS = (
     "here classifier.preprocess(images), which keras_vit.describe(classifier).preprocessing "
     "describes"

@@ -82,6 +82,7 @@ WRONG = {
     "no image to inspect": (["inspect", "cifar10", "none.jpg", "--output", "x"], "existing file"),
     "no classifier": (["predict", "runs/none", "one"], "No such folder or file: runs/none"),
     "a slip": (["predict", "imagnet", "one"], "No such folder or file: imagnet. Nearest: imagenet"),
+    "another name": (["predict", "imagenet1k", "one"], "imagenet1k is called imagenet here. "),
     "no new classifier": (
         ["compare", "cifar10", "none/x", "one"],
         "No such folder or file: none/x",

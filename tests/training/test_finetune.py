@@ -255,6 +255,29 @@ def test_the_plan_lists_settings_with_their_defaults_in_one_line(data, tmp_path)
     ]
 
 
+def test_the_end_names_the_step_of_the_kept_weights(done):
+    finished, output, text = done
+    step = json.loads((output / "recipe.json").read_text())["best"]["step"]
+    (kept,) = (line for line in text.splitlines() if line.startswith("kept "))
+    assert f"the weights after step {step} of {SETTINGS.steps}, chosen by " in kept
+
+
+@pytest.mark.parametrize(
+    ("callback", "advice"),
+    [
+        (keras.callbacks.EarlyStopping("val_loss"), "patience=5.*EarlyStopping"),
+        (keras.callbacks.LearningRateScheduler(lambda epoch: 0.1), "decay.*LearningRateSch"),
+        (keras.callbacks.ReduceLROnPlateau(), "learning_rate.*ReduceLROnPlateau"),
+    ],
+)
+def test_callbacks_that_wait_for_epochs_are_answered_with_the_setting(
+    data, tmp_path, callback, advice
+):
+    with pytest.raises(ValueError, match=advice):
+        finetune(data, tmp_path / "out", SETTINGS, callbacks=[callback])
+    assert not list(tmp_path.iterdir())
+
+
 def test_settings_among_the_options_are_answered_with_the_third_argument():
     with pytest.raises(TypeError, match=r"FineTuning\(steps=500\)"):
         finetune("photos", "out", num_epochs=1)

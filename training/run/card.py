@@ -165,12 +165,13 @@ def class_facts(plan: Plan) -> dict[str, str]:
     return facts
 
 
-def describe_end(report: EvaluationReport | None, folder: pathlib.Path) -> str:
+def describe_end(report: EvaluationReport | None, folder: pathlib.Path, record: RunRecord) -> str:
     """Returns the last lines of a run: its result, where it lies, and what one does next.
 
     Args:
         report: The evaluation on the test images, if there is one.
         folder: The finished folder.
+        record: The record of the finished run.
     """
     photos = SAMPLES if (folder / SAMPLES).exists() else "PHOTOS"
     classifier, export = shlex.quote(str(folder)), shlex.quote(f"{folder.name}.tflite")
@@ -180,6 +181,10 @@ def describe_end(report: EvaluationReport | None, folder: pathlib.Path) -> str:
         NamedFact("next", f"keras-vit predict {classifier} {photos}"),
         NamedFact("next", f"keras-vit export {classifier} --to litert --output {export}"),
     ]
+    if record.best and record.settings["keep"] == "best":
+        step, steps = record.best["step"], record.settings["steps"]
+        chosen = f"chosen by {record.images['validation']} validation images"
+        facts.insert(0, NamedFact("kept", f"the weights after step {step} of {steps}, {chosen}"))
     if report is None:
         return f"{UNTESTED}\n{Report(facts)}"
     tested = NamedFact("test", f"{report.count} images")

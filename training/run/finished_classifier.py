@@ -61,7 +61,7 @@ def finish_classifier(
         write_run_page(folder, plan, run.data, record, history, report)
     run.publish(plan.source)
     if folder.writes:
-        outcome.log(describe_end(report, folder.output))
+        outcome.log(describe_end(report, folder.output, record))
         classifier = read_classifier(folder.output)
     return Finished(folder.output, history, classifier.model, classifier, report)
 

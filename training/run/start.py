@@ -34,6 +34,12 @@ from .images import ImageContents, RunImages
 from .machine import attention_as_it_began, changes_of_versions
 from .plan import Plan
 
+# Callbacks of Keras that act at the end of an epoch, and the setting that does so in a run.
+_INSTEAD_OF_CALLBACKS = {
+    keras.callbacks.EarlyStopping: "give patience=5, validations without a better one,",
+    keras.callbacks.LearningRateScheduler: "give learning_rate, warmup_steps and decay",
+    keras.callbacks.ReduceLROnPlateau: "give learning_rate, warmup_steps and decay",
+}
 CALIBRATION = 0.1  # The share of the training images for calibration that --max-error takes.
 
 
@@ -208,6 +214,13 @@ def start(
         ValueError: If the output cannot be written, there is no run to resume or it began with
             other settings or data.
     """
+    for callback in options.callbacks:
+        for kind, advice in _INSTEAD_OF_CALLBACKS.items():
+            if isinstance(callback, kind):
+                raise ValueError(
+                    f"A run has one epoch, and its rate is a schedule: {advice} instead. "
+                    f"Received: {type(callback).__name__} among the callbacks"
+                )
     output, overwrite, command = options.output, options.overwrite, options.command
     # The same command again, as a restarted machine gives it, continues the run.
     is_repeated = command != "" and command == unfinished_record(output).command
