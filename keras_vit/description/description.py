@@ -27,6 +27,8 @@ from keras_vit.utils.json_files import changed_fields, check_fields, parse_json,
 if TYPE_CHECKING:
     import keras
 
+_MAX_NAMES = 5  # Names of classes that are printed.
+
 
 @dataclasses.dataclass(frozen=True)
 class Description:
@@ -181,16 +183,20 @@ class Description:
 
     def __str__(self) -> str:
         height, width, channels = self.counted_shape
-        first_line = f"{self.name}, {height}x{width} pixels, {channels} channels"
-        if self.config is None:
-            return first_line
-        lines = [
-            first_line,
-            f"  parameters       {self.parameters:,}",
-            f"  FLOPs per image  {self.flops:,}",
-            f"  activations      {self.activations:,}",
-            f"  sequence length  {self.sequence_length or '-'}",
-        ]
+        lines = [f"{self.name}, {height}x{width} pixels, {channels} channels"]
+        if self.config is not None:
+            lines += [
+                f"  parameters       {self.parameters:,}",
+                f"  FLOPs per image  {self.flops:,}",
+                f"  activations      {self.activations:,}",
+                f"  sequence length  {self.sequence_length or '-'}",
+            ]
+        if (known := self.preprocessing) is not None:
+            pixels = f"{describe_range(known.value_range)}, {describe_resize(known)}"
+            lines.append(f"  pixels           {pixels}")
+        if names := self.labels.names:
+            more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+            lines.append(f"  classes          {', '.join(names[:_MAX_NAMES])}{more}")
         return "\n".join(lines)
 
     @property

@@ -32,6 +32,8 @@ def test_weights_print_the_config_of_their_model(capsys):
     assert printed.startswith("R7+ViT-Nano/8, 32x32 pixels")
     assert "    num_heads = 4\n" in printed
     assert "weights" not in printed
+    assert "  pixels           -1 to 1, resize\n" in printed
+    assert "  classes          airplane, automobile, bird, cat, deer and 5 more\n" in printed
 
 
 def test_sizes_are_counted_for_and_one_below_a_patch_is_marked(capsys):
