@@ -143,11 +143,26 @@ def test_commands_of_the_table_are_none_of_ours_and_lead_to_ours():
     assert plain <= set(COMMANDS)
 
 
-def test_flags_of_the_table_are_none_of_ours_and_lead_to_ours():
-    ours = {flag_of(field) for name in COMMANDS for field, *_ in flat_fields(command_type(name))}
-    assert not set(synonyms.FLAGS) & ours
-    words = " ".join(row.here for row in synonyms.FLAGS.values()).replace(",", "").split()
-    assert {word for word in words if word.startswith("--")} <= ours
+def flags_of(command):
+    return {flag_of(field) for field, *_ in flat_fields(command_type(command))}
+
+
+def flags_in(text):
+    return {word for word in text.replace(",", "").split() if word.startswith("--")}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_has_a_flag_of_the_table_and_the_flag_that_it_is_here(name):
+    ours = flags_of(name)
+    both = [
+        row for row in synonyms.FLAGS.values() if row.name in ours and flags_in(row.here) & ours
+    ]
+    assert not both
+
+
+def test_flags_of_the_table_lead_to_ours():
+    ours = set().union(*map(flags_of, COMMANDS))
+    assert set().union(*(flags_in(row.here) for row in synonyms.FLAGS.values())) <= ours
 
 
 def test_a_flag_of_another_library_has_its_name_here(command):
