@@ -16,8 +16,6 @@ import sys
 import pytest
 from fake_hub import TOKEN, FakeHub
 
-pytestmark = pytest.mark.slow
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*.md"))
 PAGES = ("README.md", "CONTRIBUTING.md", "skills/keras-vit/SKILL.md", *DOCS)
@@ -133,6 +131,8 @@ NOT_RUN = {
     "curl ": "needs TensorFlow Serving",
     "python -m pytest ": "runs tests",
     "keras-vit evaluate ViT-Mini/4 --weights vit_mini4_cifar10 --protocol ": "downloads ImageNet",
+    "TF_ENABLE_ONEDNN_OPTS=1 python train.py": "a program of the reader",
+    "for seed in 0 1 2; do": "takes hours",
     "KERAS_BACKEND=jax keras-vit ": "another backend; tests/test_backends.py",
     "export KERAS_BACKEND=jax": "several processes; tests/training/run/test_processes_of_jax.py",
     "keras-vit finetune --data photos --output /shared/photos ": "as the line above",
@@ -260,6 +260,7 @@ def run(python, examples, folder, hub):
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_the_blocks_of_a_page_run(page, python, tmp_path, hub):
     examples = examples_of(page, set())
@@ -281,6 +282,7 @@ def docstrings():
     return examples
 
 
+@pytest.mark.slow
 def test_the_examples_of_docstrings_run(python, tmp_path, hub):
     run(python, docstrings(), tmp_path, hub)
 
