@@ -72,8 +72,23 @@ _MAX_LINE = 5000  # Letters of an error.
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, as all others of the command."""
 
+    words: Sequence[str] = ()  # What was typed.
+    flags: Mapping[str, str] = {}  # The command's flags by the names of their fields.
+
     def error(self, message):
+        if "arguments are required" in message and (unknown := self._unknown_flags()):
+            # Argparse reports them first, and what was typed may be one of them by another name.
+            message += f"; {unknown_arguments(unknown, self.flags)}"
         self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")
+
+    def _unknown_flags(self):
+        known = ("--traceback", "--help-all", *self.flags.values())
+        typed = [word.partition("=")[0] for word in self.words if word.startswith("--")]
+        return [
+            flag
+            for flag in typed
+            if not flag.startswith("--no-") and not any(name.startswith(flag) for name in known)
+        ]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -108,20 +123,23 @@ def main(argv: list[str] | None = None) -> int:
             if shown:
                 command.add_argument("--help-all", action="help", help="show all arguments")
             add_arguments(command, command_type(name), () if "--help-all" in argv else shown)
+            command.words = argv
+            command.flags = {
+                field.name: flag_of(field)
+                for field, *_ in flat_fields(command_type(name))
+                if not field_info(field).positional
+            }
         else:
             commands.add_parser(name, help=summary)
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
-        flags = {
-            field.name: flag_of(field)
-            for field, *_ in flat_fields(command_type(arguments.command))
-            if not field_info(field).positional
-        }
+        command = commands.choices[arguments.command]
+        flags = command.flags
         is_data = len(unknown) == 1 and not unknown[0].startswith("-") and "data" in flags
         if is_data and not hasattr(arguments, "data"):
             arguments.data = without_tilde(unknown[0])  # The flag may be left out.
         else:
-            commands.choices[arguments.command].error(unknown_arguments(unknown, flags))
+            command.error(unknown_arguments(unknown, flags))
     arguments.given = tuple(vars(arguments))
     arguments.called_as = shlex.join(["keras-vit", *argv])
     with warnings.catch_warnings():

@@ -62,6 +62,15 @@ def test_every_command_is_listed_and_an_unknown_argument_is_an_error_of_one_line
             "argument: --zz; unrecognized argument: --stepz, the nearest: --steps",
         ),
         ("finetune photos --data others --output o", "unrecognized argument: photos"),
+        (
+            "finetune photos --output-dir o --steps 3",
+            "required: --output; unrecognized argument: --output-dir, --output-dir is called "
+            "--output here",
+        ),
+        (
+            "export runs/pets --format tflite --output=o",
+            "required: --to; unrecognized argument: --format, --format is called --to here",
+        ),
         ("models --image-size 224,224", "for height x width. Received: 224,224"),
         ("finetun", "no such command: 'finetun'. Nearest: finetune"),
         ("zzz", "inspect, export, verify, convert, push"),
