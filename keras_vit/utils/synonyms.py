@@ -194,6 +194,13 @@ FLAGS = _table(
     ("--freeze", "ultralytics", 'here --train, whose value "head" trains the head alone'),
     ("--device", "ultralytics", "--strategy"),
     ("--dataset", TIMM, "--data"),
+    ("--sched", TIMM, "--decay"),
+    ("--model-ema", TIMM, "here --ema-momentum, such as 0.999"),
+    ("--amp", TIMM, "here --precision, whose value mixed_bfloat16 computes in 16 bits"),
+    ("--initial-checkpoint", TIMM, "--weights"),
+    ("--patience-epochs", TIMM, "here --patience, in validations"),
+    ("--mean", TIMM, "here --normalization, whose values are half and imagenet"),
+    ("--std", TIMM, "here --normalization, whose values are half and imagenet"),
     ("--arch", "torchvision", "--model"),
     # Exports.
     ("--format", "ultralytics", "--to"),
