@@ -355,10 +355,11 @@ def _names():
 
 def _check_path(path):
     if not path.exists():
-        near, synonym = near_names(str(path), _names()), WEIGHTS.get(str(path))
-        answer = f"Nearest: {', '.join(near)}. " if near else ""
-        if synonym is not None:
+        answer = ""
+        if (synonym := WEIGHTS.get(str(path))) is not None:
             answer = f"{synonym.answer()}. "
+        elif near := near_names(str(path), _names()):
+            answer = f"Nearest: {', '.join(near)}. "
         raise ValueError(
             f"No such folder or file: {path}. {answer}A model is a classifier's folder, a file of "
             f"weights, an export, {', '.join(RELEASED_NAMES)}, imagenet, imagenet21k, a name of "

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Pixels: TypeAlias = npt.ArrayLike | keras.KerasTensor | PIL.Image.Image | Sequence
 
 # Above the largest value of pixels from -1 to 1, or by ImageNet's mean and deviation.
-LARGEST_SCALED = 3
+_LARGEST_SCALED = 3
 FULL_DEPTH = 16  # Bits of a 16-bit image that uses its whole range: the high byte is read.
 
 
@@ -58,6 +58,6 @@ def scaled_pixels(images: Pixels) -> str:
         )
         if low >= 0 and 0 < high <= 1:
             return f"{received}, which all become nearly black; multiply them by 255"
-        if low < 0 and high <= LARGEST_SCALED:
+        if low < 0 and high <= _LARGEST_SCALED:
             return f"{received}, which were scaled before; give the pixels of the file"
     return ""

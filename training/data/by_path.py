@@ -1,4 +1,4 @@
-"""What the paths of images say: which files are read, their classes and their groups."""
+"""Paths of images: the files that are read by them, their classes and their groups."""
 
 from __future__ import annotations
 
