@@ -17,7 +17,6 @@ from keras_vit.checkpoints.hdf5 import check_keras_archive
 from keras_vit.description import (
     Description,
     description_layer,
-    description_text,
     set_description,
 )
 from keras_vit.description.description_texts import TEXTS, read_texts, texts_of
@@ -124,47 +123,45 @@ def write_files(
     model_card: str = "",
 ) -> None:
     """Writes a classifier's files into a folder that exists."""
-    write_model(folder, predictor)
-    write_history(folder / HISTORY, history)
+    write_model(folder, predictor.model, predictor.description, predictor.recipe)
     title = for_markdown(predictor.model.name)
     loading = f'`keras_vit.load_classifier("{THIS_FOLDER}")` loads this image classifier. {LOADING}'
-    write_text(folder / CARD, model_card or f"# {title}\n\n{loading}\n")
+    write_history(folder, history, model_card or f"# {title}\n\n{loading}\n")
 
 
-def write_model(folder: pathlib.Path, predictor: Predictor) -> None:
-    """Writes a classifier's model, description and recipe into a folder that exists."""
-    layer = description_layer(predictor.model)
-    before = layer and layer.content
-    set_description(predictor.model, predictor.description)
-    try:
-        predictor.model.save(folder / MODEL)
-    finally:
-        if layer:
-            layer.content = before  # A user's model stays as it is.
-    texts = texts_of(predictor.description)
-    for name in TEXTS:
-        write_text(folder / name, texts[name])
-    write_text(folder / RECIPE, json.dumps(predictor.recipe, indent=2) + "\n")
-
-
-def write_without_classes(
+def write_model(
     folder: pathlib.Path,
     model: keras.Model,
     description: Description,
     recipe: Mapping[str, Any],
-    history: Sequence[Mapping[str, str | float]],
-    model_card: str,
 ) -> None:
-    """Writes the files of a pre-trained model without classes into a folder that exists."""
+    """Writes a model, its description and its recipe into a folder that exists.
+
+    Without names of classes, as after pre-training, there is no file of them.
+    """
+    layer = description_layer(model)
+    before = layer and layer.content
     set_description(model, description)
-    model.save(folder / MODEL)
-    write_text(folder / DESCRIPTION, description_text(description))
+    try:
+        model.save(folder / MODEL)
+    finally:
+        if layer:
+            layer.content = before  # A user's model stays as it is.
+    texts = texts_of(description)
+    for name in TEXTS:
+        if name in texts:
+            write_text(folder / name, texts[name])
     write_text(folder / RECIPE, json.dumps(recipe, indent=2) + "\n")
-    write_history(folder / HISTORY, history)
-    write_text(folder / CARD, model_card)
 
 
-def write_history(path: pathlib.Path, history: Sequence[Mapping[str, str | float]]) -> None:
-    """Writes rows as CSV, with all their columns in the order of first occurrence."""
+def write_history(
+    folder: pathlib.Path, history: Sequence[Mapping[str, str | float]], model_card: str
+) -> None:
+    """Writes how a model was trained: its values by step as CSV, and its card.
+
+    The columns of all rows stand in the order of their first occurrence.
+    """
     columns = list(dict.fromkeys(itertools.chain.from_iterable(history)))
-    write_csv(path, [columns, *([row.get(name, "") for name in columns] for row in history)])
+    rows = ([row.get(name, "") for name in columns] for row in history)
+    write_csv(folder / HISTORY, [columns, *rows])
+    write_text(folder / CARD, model_card)

@@ -287,22 +287,26 @@ def keras_file_weights(name: str, path: pathlib.Path, file: pathlib.Path) -> Wei
     """
     is_classifier = (path / CLASSES).exists()
     folder = path if path.is_dir() else path.parent
-
-    @functools.cache
-    def read():
-        return read_classifier(path).model if is_classifier else read_model(file)
-
-    stored = stored_model(file)
-    model = stored or read()  # One of other code is known once it is read.
-    described = read_description(path, model) if is_classifier else _beside(folder, model)
-    if stored is None:
-        described = as_computed(model, described)
     recipe = read_json(folder / RECIPE)
+    if is_classifier:
+        read = functools.cache(lambda: read_classifier(path).model)
+        describe = functools.partial(read_description, path)
+    else:
+        read = functools.cache(lambda: read_model(file))
+        describe = functools.partial(_beside, folder)
+    arrays = None
+    stored = stored_model(file)
+    if stored is None:  # One of other code is known once it is read.
+        described = as_computed(read(), describe(read()))
+    else:
+        described = describe(stored)
+        if file.is_file():
+            arrays = functools.cache(lambda: open_arrays(file))
     return Weights(
         name,
         _with_origins(described, recipe),
         recipe,
-        arrays=functools.cache(lambda: open_arrays(file)) if stored and file.is_file() else None,
+        arrays=arrays,
         whole=functools.cache(lambda: _with_head(read(), described)),
         folder=path if is_classifier else None,
     )

@@ -57,11 +57,14 @@ class Command:
         return ()
 
     def check_data(self) -> None:
-        """Raises ValueError for a table or a folder that cannot be read."""
+        """Raises ValueError for no data, and for a table or a folder that cannot be read."""
         spec: Any = getattr(self, "data", None)
-        options = getattr(self, "options", None)
-        data = getattr(self, "photos", getattr(spec, "data", None))
-        if isinstance(data, str) and not getattr(options, "resume", False):
+        if spec is None or getattr(getattr(self, "options", None), "resume", False):
+            return
+        data = getattr(self, "photos", spec.data)
+        if data is None and not self.takes_data_of_run:
+            spec.check_given()
+        if isinstance(data, str):
             from keras_vit.checkpoints.catalogue import check_is_data
             from keras_vit.training.data.early_checks import check_table
 

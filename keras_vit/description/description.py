@@ -23,6 +23,7 @@ from keras_vit.description.class_labels import UNKNOWN, Labels
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.utils.files import CLASSES, DESCRIPTION
 from keras_vit.utils.json_files import changed_fields, check_fields, parse_json, with_present_names
+from keras_vit.utils.safe_text import first_names
 
 if TYPE_CHECKING:
     import keras
@@ -195,8 +196,7 @@ class Description:
             pixels = f"{describe_range(known.value_range)}, {describe_resize(known)}"
             lines.append(f"  pixels           {pixels}")
         if names := self.labels.names:
-            more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
-            lines.append(f"  classes          {', '.join(names[:_MAX_NAMES])}{more}")
+            lines.append(f"  classes          {first_names(names, _MAX_NAMES)}")
         return "\n".join(lines)
 
     @property

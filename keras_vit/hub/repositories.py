@@ -30,7 +30,7 @@ from keras_vit.utils.files import (
     disk_error,
     named_disk_errors,
 )
-from keras_vit.utils.safe_text import first_line, for_line
+from keras_vit.utils.safe_text import first_line, first_names, for_line
 
 T = TypeVar("T", bound=str | os.PathLike | None)
 
@@ -264,7 +264,7 @@ def choose_files(names: Sequence[str], repository: str = "") -> tuple[list[str],
     if weights is None:
         raise ValueError(
             f"A repository must have one of {', '.join(_WEIGHTS)}; pickles are never opened, as "
-            f"they can run any code. Received: {repository} with {', '.join(names[:5])}"
+            f"they can run any code. Received: {repository} with {first_names(names)}"
         )
     head = [keras_hub.HEAD] if weights == WEIGHTS and keras_hub.HEAD in names else []
     return [name for name in _BESIDE if name in names], [*head, weights]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 # Control characters, those that end a line or change the direction of text, and the surrogates of
@@ -43,6 +43,12 @@ def first_line(error: BaseException) -> str:
     """Returns the first line of an error of another library, without colours; its type if empty."""
     lines = _COLOR.sub("", str(error)).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def first_names(names: Sequence[str], count: int = 5) -> str:
+    """Returns the first of some names, and how many more there are."""
+    more = f" and {len(names) - count:,} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more
 
 
 def for_markdown(text: str) -> str:

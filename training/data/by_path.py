@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_vit.description.class_labels import composed
+from keras_vit.utils.safe_text import first_names
 
-from .examples import first_names
 from .tables import LabelledFile, Reading
 
 NO_CLASS_IN_PATH = "No class in its path by --label-by."

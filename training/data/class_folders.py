@@ -16,9 +16,10 @@ from keras_vit.images.listing import (
     leads_back,
 )
 from keras_vit.utils.files import TABLE_SUFFIXES
+from keras_vit.utils.safe_text import first_names
 
 from .by_path import labelled_by_folder, labelled_by_path, only_matching
-from .examples import first_names, sorted_classes
+from .examples import sorted_classes
 from .image_files import printable
 from .parts import SPLITS, folder_parts
 from .spec import INNERMOST

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed, look_alikes
+from keras_vit.utils.safe_text import first_names
 
 from .by_path import group_of, texts_of_groups
-from .examples import Examples, first_names
+from .examples import Examples
 from .image_files import is_utf_8, printable
 from .parts import SPLITS, shared_groups
 from .spec import COLUMNS, find_name, normal_path

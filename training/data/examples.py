@@ -416,12 +416,6 @@ def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
     return np.bincount(labels, minlength=num_classes)
 
 
-def first_names(names: Sequence[str], count: int = 5) -> str:
-    """Returns the first of some names, and how many more there are."""
-    more = f" and {len(names) - count:,} more" if len(names) > count else ""
-    return ", ".join(names[:count]) + more
-
-
 def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
     """Returns the different class names: in numerical order if all are numbers, else sorted."""
     names = set(names)

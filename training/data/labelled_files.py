@@ -9,12 +9,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from keras_vit.images.listing import images_below, only_others
-from keras_vit.utils.safe_text import for_line
+from keras_vit.utils.safe_text import first_names, for_line
 
 from . import parts
 from .class_folders import folder_files
 from .corrections import corrected_files
-from .examples import Examples, first_names, multi_hot
+from .examples import Examples, multi_hot
 from .image_files import (
     NOT_UTF_8,
     FileExamples,

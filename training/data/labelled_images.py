@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.utils.safe_text import first_names
 
-from .examples import Examples, class_counts, first_names, task_of
+from .examples import Examples, class_counts, task_of
 
 
 class Things(NamedTuple):

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL, look_alikes
+from keras_vit.utils.safe_text import first_names
 
-from .examples import Examples, class_counts, first_names, places_by_class, task_of
+from .examples import Examples, class_counts, places_by_class, task_of
 from .split_record import PARTS
 
 if TYPE_CHECKING:

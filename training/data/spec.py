@@ -323,7 +323,10 @@ class DataSpec:
     def check_given(self) -> None:
         """Raises ValueError if there are no data."""
         if self.data is None:
-            raise ValueError("Data must be given: a folder, a CSV file or tfds:NAME (--data).")
+            text = "Data must be given: a folder, a CSV file or tfds:NAME (--data)."
+            if self.data_dir is not None:
+                text += f" Received: --data-dir {self.data_dir}, which is the folder of a CSV file or tfds"
+            raise ValueError(text)
 
     def relative(self, path: str) -> str:
         """Returns the path of an image relative to the folder of the data, or its last part."""

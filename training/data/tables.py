@@ -21,9 +21,10 @@ from keras_vit.images.listing import has_image_suffix
 from keras_vit.images.transcoding import bit_depth_of
 from keras_vit.utils.files import TABLE_SUFFIXES
 from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.safe_text import first_names
 from keras_vit.utils.text_files import read_text
 
-from .examples import first_names, sorted_classes
+from .examples import sorted_classes
 from .labelled_images import Things
 from .parts import SPLITS, check_one_word, words_for_parts
 from .spec import DataSpec, normal_path, path_forms

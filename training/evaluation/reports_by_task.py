@@ -12,9 +12,9 @@ from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.run_record import Reference
 from keras_vit.reports.pages import Photos, result_panel
 from keras_vit.reports.report import NamedFact, Table
-from keras_vit.training.data.examples import first_names
 from keras_vit.utils.intervals import exact_interval, wilson_interval
 from keras_vit.utils.json_files import number_or_none
+from keras_vit.utils.safe_text import first_names
 
 from .measures import (
     UNEQUAL,

@@ -12,8 +12,9 @@ import numpy as np
 from keras import ops
 
 from keras_vit import configs
-from keras_vit.classifier_folder import write_without_classes
+from keras_vit.classifier_folder import write_history, write_model
 from keras_vit.configs.recognition import config_of
+from keras_vit.description import set_description
 from keras_vit.description.run_record import RunRecord
 from keras_vit.layers import PatchCorruption
 from keras_vit.model_weights import Weights
@@ -299,7 +300,9 @@ class HiddenPatches(Objective):
         plain = inference_model(model, include_top=False, name=name)
         described = dataclasses.replace(plan.description, config=config_of(plain))
         card = masked_patch_card(record, history)
-        write_without_classes(folder.path, plain, described, record.to_json(), history, card)
+        set_description(plain, described)
+        write_model(folder.path, plain, described, record.to_json())
+        write_history(folder.path, history, card)
         run.publish(plan.source)
         if folder.writes:
             command = f"keras-vit finetune --weights {folder.output}"

@@ -140,7 +140,7 @@ def _write(calibrated, decision, taken):
     with atomic_folder(folder.resolve(), marker=MODEL, overwrite=True) as partial:
         shutil.copytree(folder, partial, symlinks=True, dirs_exist_ok=True)
         (partial / MODEL).unlink()  # A link would be written through.
-        write_model(partial, calibrated)
+        write_model(partial, calibrated.model, calibrated.description, calibrated.recipe)
         if card.is_file():
             text = with_section(card.read_text(encoding="utf-8"), decision)
             write_text(partial / CARD, text)
