@@ -99,13 +99,11 @@ def find_things(
             f"{separated} chains of bursts of more than {LARGEST_SHARE:.0%} of the photos, or of "
             "all photos of a class, are separated: only their copies are kept together"
         )
-    shown, limits = f"{count:,} things", ""
-    if count == len(names):
-        shown = "as many things"
+    limits = ""
     if not is_searched:
         limits = "; only equal files and equal pixels are looked for, no changed copies or bursts"
     numbers_by_name = dict(zip(names, things, strict=True))
-    line = f"{len(names):,} photos show {shown}"
+    line = f"{len(names):,} photos show {count:,} things"
     pixels = None
     if len(read_photos) == len(numbers_by_name):
         pixels = np.array([photo.pixels for photo in read_photos], "uint64")

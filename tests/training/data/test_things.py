@@ -189,4 +189,4 @@ def test_record_files_are_compared_by_equal_pixels_alone(exposures, tmp_path):
     source = open_source(str(exposures), copies="ignore")
     write_records(source, tmp_path / "records")
     again = open_source(str(tmp_path / "records"))
-    assert again.things.line.startswith("120 photos show as many things; only equal files")
+    assert again.things.line.startswith("120 photos show 120 things; only equal files")
