@@ -44,23 +44,21 @@ def open_described(
     place: OfficialWeights | pathlib.Path,
     model: str | ModelConfig | None = None,
     *,
+    with_config: bool = True,
     image_size: tuple[int | None, int | None] = (None, None),
     num_heads: int | None = None,
     gelu: Gelu | None = None,
 ) -> tuple[Arrays, Description]:
     """Returns the arrays of a place and their `of_file`, and prints their license."""
     arrays = open_arrays(place)
-    description = of_file(arrays, model, image_size=image_size, num_heads=num_heads, gelu=gelu)
-    _print_license(arrays, description)
-    return arrays, description
-
-
-def open_values(
-    place: OfficialWeights | pathlib.Path, image_size: tuple[int | None, int | None] = (None, None)
-) -> tuple[Arrays, Description]:
-    """Returns the arrays of a place and their `of_values`, and prints their license."""
-    arrays = open_arrays(place)
-    description = of_values(arrays, image_size)
+    description = of_file(
+        arrays,
+        model,
+        with_config=with_config,
+        image_size=image_size,
+        num_heads=num_heads,
+        gelu=gelu,
+    )
     _print_license(arrays, description)
     return arrays, description
 
@@ -82,6 +80,7 @@ def of_file(
     arrays: Arrays,
     model: str | ModelConfig | None = None,
     *,
+    with_config: bool = True,
     image_size: tuple[int | None, int | None] = (None, None),
     num_heads: int | None = None,
     gelu: Gelu | None = None,
@@ -91,17 +90,24 @@ def of_file(
     Args:
         arrays: An opened file, or a row of the catalogue.
         model: A name or config that the weights must have, or None.
+        with_config: Whether their architecture is wanted. Without it nothing about it must be
+            known, as for weights of a model that is given.
         image_size: Pixels (height, width), where the file does not show them.
         num_heads: Attention heads, where the file does not show them.
         gelu: The form of GELU, where the file does not state it.
 
     Raises:
-        ValueError: If the weights are not of the model, or a fact about their architecture is in
-            no file and was not given.
+        ValueError: If the weights are not of the model, a fact about their architecture is in no
+            file and was not given, or a file beside the arrays is wrong.
     """
     if not isinstance(arrays, Checkpoint):
-        config = resolve(model or arrays.model)
-        return dataclasses.replace(_official(arrays), name=arrays.model, config=config)
+        described = _official(arrays)
+        if with_config:
+            config = resolve(model or arrays.model)
+            described = dataclasses.replace(described, name=arrays.model, config=config)
+        return described
+    if not with_config:
+        return _without_config(arrays, image_size)
     with readable_files(arrays):
         shown = _recognised(arrays, model, image_size, num_heads, gelu)
     name = paper_name(shown.config) or "ViT"
@@ -111,27 +117,15 @@ def of_file(
     return described
 
 
-def of_values(
-    arrays: Arrays, image_size: tuple[int | None, int | None] = (None, None)
-) -> Description:
-    """Returns what arrays are whose model is given, whatever they state: without its config.
-
-    Args:
-        arrays: An opened file, or a row of the catalogue.
-        image_size: Pixels (height, width), where the file does not show them.
-
-    Raises:
-        ValueError: If a file beside the arrays is wrong.
-    """
-    if not isinstance(arrays, Checkpoint):
-        return _official(arrays)
-    channels = arrays.channels
+def _without_config(checkpoint, image_size):
+    """What the arrays of a file are, whatever it states of their architecture."""
+    channels = checkpoint.channels
     shown = Description(
         input_shape=(None, None, channels) if channels else None,
-        position_grid=arrays.stated.position_grid,
-        classes=num_classes(arrays.shapes),
+        position_grid=checkpoint.stated.position_grid,
+        classes=num_classes(checkpoint.shapes),
     )
-    described = _with_images(arrays, shown, image_size)
+    described = _with_images(checkpoint, shown, image_size)
     if channels not in (None, 3):
         described = dataclasses.replace(described, preprocessing=None)
     return described

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_vit.checkpoints.catalogue import check_is_no_weights, find_released, find_weights
-from keras_vit.checkpoints.file_descriptions import free_grid, open_described, open_values
+from keras_vit.checkpoints.file_descriptions import free_grid, open_described
 from keras_vit.checkpoints.load import Arrays, load_arrays
 from keras_vit.configs import ModelConfig, ViTConfig, default_image_size, layer_name, resolve
 from keras_vit.configs.model_table import argument_errors, paper_name
@@ -182,7 +182,7 @@ def _find_weights(given, image_size) -> tuple[Arrays | None, Description]:
     repository, weights = located(given.weights)
     if image_size is not None:
         place = find_weights(weights, given.name_or_config, image_size)
-        arrays, description = open_values(place, image_size)
+        arrays, description = open_described(place, with_config=False, image_size=image_size)
     else:
         facts = {fact: given.changes.get(fact) for fact in ("num_heads", "gelu")}
         arrays, description = open_described(find_weights(weights), **facts)
