@@ -8,6 +8,7 @@ import dataclasses
 import importlib
 import inspect
 import os
+import re
 import shlex
 import sys
 import warnings
@@ -32,7 +33,7 @@ from keras_vit.utils.quiet_tensorflow import (
     without_unused_packages,
 )
 from keras_vit.utils.safe_text import safe_output
-from keras_vit.utils.synonyms import near_names, nearest_names
+from keras_vit.utils.synonyms import near_names, nearest_names, value_here
 
 DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
 
@@ -76,14 +77,18 @@ class _Parser(argparse.ArgumentParser):
     flags: Mapping[str, str] = {}  # The command's flags by the names of their fields.
 
     def error(self, message):
-        if "arguments are required" in message and (unknown := self._unknown_flags()):
-            # Argparse reports them first, and what was typed may be one of them by another name.
+        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if choice and (here := value_here(choice[1], re.findall(r"[\w-]+", choice[2]))):
+            message += f"; {here}"
+        is_early = choice or "arguments are required" in message
+        if is_early and (unknown := self._unknown_flags()):
+            # Argparse reports these errors first, and what was typed may be a flag by another name.
             message += f"; {unknown_arguments(unknown, self.flags)}"
         self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")
 
     def _unknown_flags(self):
         known = ("--traceback", "--help-all", *self.flags.values())
-        typed = [word.partition("=")[0] for word in self.words if word.startswith("--")]
+        typed = [word.partition("=")[0] for word in self.words if re.match("--|-[a-z]$", word)]
         return [
             flag
             for flag in typed
@@ -154,17 +159,17 @@ def unknown_arguments(unknown: Sequence[str], flags: Mapping[str, str]) -> str:
         unknown: The arguments, with their values.
         flags: The command's flags by the names of their fields.
     """
-    texts = []
+    answers = []
     for word in [word for word in unknown if word.startswith("-")] or unknown[:1]:
         flag = word.partition("=")[0]
-        text = f"unrecognized argument: {flag}"
+        answer = flag
         synonym = synonyms.FLAGS.get(flag.replace("_", "-"))
         if synonym and synonym.here.removeprefix("here ").split()[0].strip(",") in flags.values():
-            text += f", {synonym.answer()}"
+            answer = synonym.answer()
         elif near := near_names(flag, list(flags.values())):
-            text += f", the nearest: {', '.join(near)}"
-        texts.append(text)
-    return "; ".join(texts)
+            answer += f", the nearest: {', '.join(near)}"
+        answers.append(answer)
+    return f"unrecognized argument{'s' if len(answers) > 1 else ''}: {'; '.join(answers)}"
 
 
 def command_type(name: str) -> type[Command]:

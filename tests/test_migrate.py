@@ -113,3 +113,34 @@ def test_the_transform_of_timm_is_the_preprocessing_of_the_page(tmp_path):
     scores = np.log(keras.ops.convert_to_numpy(model(pixels)))
     centered = [values - values.mean(axis=1, keepdims=True) for values in (scores, logits)]
     np.testing.assert_allclose(*centered, atol=2e-5)  # float32, depth 12.
+
+
+def test_a_model_of_timm_without_its_class_token_is_the_model_of_the_page(tmp_path):
+    timm = pytest.importorskip("timm", reason='pip install -e ".[peers]"')
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    options = {"img_size": 32, "num_classes": 3, "global_pool": "avg"}
+    theirs = timm.create_model("vit_tiny_patch16_224", **options).eval()
+    timm.models.save_for_hf(theirs, tmp_path, safe_serialization=True)
+    given = '"ViT-Ti/16", weights=folder, classes=3, input_shape=(32, 32, 3)'
+    model = run('create_model(..., global_pool="avg")', {'"ViT-B/16"': given}, folder=tmp_path)
+    pixels = images(32)
+    with torch.no_grad():
+        scores = theirs(torch.from_numpy(pixels.transpose(0, 3, 1, 2))).softmax(dim=1).numpy()
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(model(pixels)), scores, atol=1e-5)
+
+
+def test_timm_reads_the_official_layout_that_the_page_names(tmp_path):
+    timm = pytest.importorskip("timm", reason='pip install -e ".[peers]"')
+    torch = pytest.importorskip("torch")
+    file = tmp_path / "photos.npz"
+    model = keras_vit.build("ViT-Ti/16", classes=3, input_shape=(32, 32, 3), gelu="exact")
+    for weight in model.weights:
+        weight.assign(RNG.normal(0, 0.02, weight.shape))
+    keras_vit.save_checkpoint(model, file)
+    options = {"img_size": 32, "num_classes": 3, "checkpoint_path": str(file)}
+    theirs = timm.create_model("vit_tiny_patch16_224", **options).eval()
+    pixels = images(32)
+    with torch.no_grad():
+        scores = theirs(torch.from_numpy(pixels.transpose(0, 3, 1, 2))).softmax(dim=1).numpy()
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(model(pixels)), scores, atol=1e-5)

@@ -59,17 +59,25 @@ def test_every_command_is_listed_and_an_unknown_argument_is_an_error_of_one_line
         ("finetune --output o --batchsize 8", "--batchsize, the nearest: --batch-size"),
         (
             "finetune --output o --zz 0 --stepz 3",
-            "argument: --zz; unrecognized argument: --stepz, the nearest: --steps",
+            "unrecognized arguments: --zz; --stepz, the nearest: --steps",
         ),
         ("finetune photos --data others --output o", "unrecognized argument: photos"),
         (
             "finetune photos --output-dir o --steps 3",
-            "required: --output; unrecognized argument: --output-dir, --output-dir is called "
-            "--output here",
+            "required: --output; unrecognized argument: --output-dir is called --output here",
         ),
         (
             "export runs/pets --format tflite --output=o",
-            "required: --to; unrecognized argument: --format, --format is called --to here",
+            "required: --to; unrecognized argument: --format is called --to here",
+        ),
+        (
+            "finetune photos --lr 1e-4 -b 32 --output o",
+            "arguments: --lr is called --learning-rate here; -b is called --batch-size here",
+        ),
+        (
+            "finetune photos --optimizer adamw -b 32 --output o",
+            "'muon'); adamw: here adam, whose weight_decay is decoupled, of kernels alone; "
+            "unrecognized argument: -b is called --batch-size here",
         ),
         ("models --image-size 224,224", "for height x width. Received: 224,224"),
         ("finetun", "no such command: 'finetun'. Nearest: finetune"),

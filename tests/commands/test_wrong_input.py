@@ -38,7 +38,7 @@ ROWS = [
         "Vision Transformer",
     ),
     ("finetune --output {tmp}/out --weights none", "Data must be given"),
-    ("finetune --data-dir photos --output {tmp}/out", "--data-dir photos, the folder of a C"),
+    ("finetune --data-dir photos --output {tmp}/out", "photos are --data photos"),
     (FINETUNE + "--data {tmp}/none", "no such folder"),
     (FINETUNE + "--data {tmp}/empty", "images for each class"),
     (FINETUNE + "--data {colors} --seed 4294967296", "at most 4294967295"),

@@ -255,6 +255,25 @@ def test_the_plan_lists_settings_with_their_defaults_in_one_line(data, tmp_path)
     ]
 
 
+@pytest.mark.parametrize(
+    ("momentum", "line"),
+    [
+        (
+            0.999,
+            "0.999: the averages are kept, after 4 steps still 100% the weights before training",
+        ),
+        (0.4, "0.4"),  # A 40th.
+    ],
+)
+def test_the_plan_says_how_much_of_the_averages_is_from_before_training(
+    data, tmp_path, momentum, line
+):
+    settings = dataclasses.replace(SETTINGS, steps=4, ema_momentum=momentum)
+    lines = dry_run(run_of(data, tmp_path / "out", settings)).splitlines()
+    (printed,) = (line for line in lines if line.startswith("ema_momentum"))
+    assert printed.removeprefix("ema_momentum").strip().partition(";")[0] == line
+
+
 def test_the_end_names_the_step_of_the_kept_weights(done):
     finished, output, text = done
     step = json.loads((output / "recipe.json").read_text())["best"]["step"]

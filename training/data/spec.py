@@ -325,7 +325,10 @@ class DataSpec:
         if self.data is None:
             text = "Data must be given: a folder, a CSV file or tfds:NAME (--data)."
             if self.data_dir is not None:
-                text += f" Received: --data-dir {self.data_dir}, the folder of a CSV file or tfds"
+                text += (
+                    f" Received: --data-dir {self.data_dir}, the folder of a CSV file or of tfds; "
+                    f"photos are --data {self.data_dir}"
+                )
             raise ValueError(text)
 
     def relative(self, path: str) -> str:

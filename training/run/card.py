@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 import shlex
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from keras_vit.utils.safe_text import for_line, for_markdown
 from .machine import step_memory
 from .plan import Plan
 
+MAX_OLD = 0.05  # The share of the weights before training in the averages that are kept.
 MAX_CLASSES = 100  # Rows of the table of classes.
 UNTESTED = "The data have no test images: the accuracy is unknown."
 MAX_LISTED = 10  # Class weights in the printed plan.
@@ -126,7 +128,19 @@ def plan_facts(plan: Plan, lines: Mapping[str, str]) -> list[NamedFact]:
         table["images"] = "; ".join(plan.source.notes)
     if skipped := describe_skipped(plan.source.skipped, names=3):
         table["skipped"] = "; ".join(line.removeprefix("skipped ") for line in skipped)
+    momentum, steps = settings.ema_momentum, settings.steps
+    if momentum and (old := _before_training(momentum, steps)):
+        fitting = math.floor(1000 * MAX_OLD ** (1 / steps)) / 1000
+        table["ema_momentum"] = f"{momentum}: the averages are kept, {old}; {fitting} leaves 5%"
     return [NamedFact(name, value) for name, value in table.items()]
+
+
+def _before_training(momentum, steps):
+    """What a Polyak average still has of the weights before the first step; "" for little."""
+    share = momentum**steps
+    if share <= MAX_OLD:
+        return ""
+    return f"after {steps} steps still {share:.0%} the weights before training"
 
 
 def describe_plan(plan: Plan, record: RunRecord, lines: Mapping[str, str]) -> str:
@@ -183,8 +197,12 @@ def describe_end(report: EvaluationReport | None, folder: pathlib.Path, record: 
     ]
     if record.best and record.settings["keep"] == "best":
         step, steps = record.best["step"], record.settings["steps"]
+        kept, old = "weights", ""
+        if momentum := record.settings["ema_momentum"]:
+            kept, old = "averages", _before_training(momentum, step)
         chosen = f"chosen by {record.images['validation']} validation images"
-        facts.insert(0, NamedFact("kept", f"the weights after step {step} of {steps}, {chosen}"))
+        text = f"the {kept} after step {step} of {steps}, {chosen}"
+        facts.insert(0, NamedFact("kept", text, old))
     if report is None:
         return f"{UNTESTED}\n{Report(facts)}"
     tested = NamedFact("test", f"{report.count} images")
