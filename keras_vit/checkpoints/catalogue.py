@@ -17,7 +17,7 @@ from keras_vit.checkpoints.formats import check_npz
 from keras_vit.configs import ModelConfig
 from keras_vit.configs.model_table import paper_name
 from keras_vit.utils.files import check_holds_one_model
-from keras_vit.utils.synonyms import WEIGHTS, near_names
+from keras_vit.utils.synonyms import WEIGHTS, near_names, timm_name_of
 
 NAMES = ("imagenet", "imagenet21k")
 
@@ -86,7 +86,8 @@ def list_models(pattern: str | None = None, pretrained: bool | None = None) -> l
     Args:
         pattern: What the names look like, with * for anything, such as "ViT-B/*" or "R50+*". If
             none matches as it is written, the names are compared without regard to case, and those
-            of the functions and Keras models too: "vit*", "ViTB16" and "vit_b16" find ViT-B/16.
+            of the functions, of Keras models and of timm too: "vit*", "ViTB16", "vit_b16" and
+            "vit_base_patch16*" find ViT-B/16.
         pretrained: Whether models have weights to download or in the package, or have none; None
             for all.
 
@@ -107,9 +108,9 @@ def list_models(pattern: str | None = None, pretrained: bool | None = None) -> l
 
 
 def _matches_loosely(name, pattern):
-    """Whether a model's name, its function's or its Keras model's matches, all in lower case."""
+    """Whether one of a model's names matches: the paper's, Keras's, timm's; in lower case."""
     keras_name = configs.layer_name(name)
-    spellings = (name.lower(), keras_name, keras_name.replace("_", ""))
+    spellings = (name.lower(), keras_name, keras_name.replace("_", ""), timm_name_of(name))
     return any(fnmatch.fnmatchcase(spelling, pattern) for spelling in spellings)
 
 

@@ -17,7 +17,7 @@ class Models(Command):
 
     names: tuple[str, ...] = setting(
         (),
-        'such as "ViT-B/16", or weights such as "cifar10"; all models by default',
+        'such as "ViT-B/16", "ViT-B/*", or weights such as "cifar10"; all models by default',
         unit="NAME",
         positional=True,
     )
@@ -30,7 +30,8 @@ class Models(Command):
 
     @property
     def _of_weights(self):
-        return [name for name in self.names if name not in configs.MODELS]
+        others = [name for name in self.names if name not in configs.MODELS]
+        return [name for name in others if "*" not in name]
 
     @property
     def needs_tensorflow(self) -> bool:
@@ -39,8 +40,13 @@ class Models(Command):
 
     def check_input(self) -> None:
         """Raises ValueError for a name of no model and no weights, which is no path either."""
-        from keras_vit.checkpoints.catalogue import check_exists
+        from keras_vit.checkpoints.catalogue import check_exists, list_models
 
+        for name in self.names:
+            if "*" in name and not list_models(name):
+                raise ValueError(
+                    f"A pattern must match a model; keras-vit models lists all. Received: {name!r}"
+                )
         for name in self._of_weights:
             try:
                 check_exists(name)
@@ -51,19 +57,20 @@ class Models(Command):
     def run(self) -> None:
         """Prints a table of models, or the details of the named ones."""
         shape = (*self.image_size, 3) if self.image_size else None
-        if self.names:
-            print("\n\n".join(model_details(name, shape) for name in self.names))
-        else:
-            print(model_table(shape))
+        texts = [
+            model_table(name, shape) if "*" in name else model_details(name, shape)
+            for name in self.names or ["*"]
+        ]
+        print("\n\n".join(texts))
 
 
-def model_table(input_shape=None):
-    """Returns a line for each model, by default at its own image size."""
+def model_table(pattern, input_shape=None):
+    """Returns a line for each model of a pattern, by default at its own image size."""
     from keras_vit.checkpoints import catalogue
     from keras_vit.describing import describe
 
     rows = [("model", "parameters", "GFLOPs", "activations", "tokens", "weights")]
-    for name in configs.MODELS:
+    for name in catalogue.list_models(pattern):
         known = ", ".join(catalogue.names_of(name)) or "-"
         smallest = configs.MODELS[name].min_image_size
         if input_shape and (input_shape[0] < smallest[0] or input_shape[1] < smallest[1]):

@@ -489,6 +489,15 @@ _SHORT = re.compile(r"vit_?(ti|s|b|l|h)_?(\d+)(?:_|$)")
 _BIT = re.compile(r"resnetv2_(\d+x\d)_bit")
 
 
+def timm_name_of(name: str) -> str:
+    """Returns timm's name of a plain Vision Transformer of the paper; "" of other models."""
+    found = re.fullmatch(r"ViT-(Ti|S|B|L|H)/(\d+)", name)
+    if found is None:
+        return ""
+    (size,) = (long for long, short in _SIZES.items() if short == found[1] and len(long) > 2)
+    return f"vit_{size}_patch{found[2]}_224"
+
+
 def paper_name_of(name: str) -> str:
     """Returns the name in the paper of another library's model; "" if it is none.
 

@@ -72,6 +72,8 @@ def test_functions_take_imagenet_by_default_where_a_file_exists():
         ("r50vitb*", ["R50+ViT-B/16", "R50+ViT-B/32"]),
         ("VIT-H/*", ["ViT-H/14"]),
         ("ViT-B/16", ["ViT-B/16"]),
+        ("vit_tiny*", ["ViT-Ti/16"]),
+        ("vit_base_patch16_224", ["ViT-B/16"]),
         ("vit_giant*", []),
     ],
 )

@@ -17,6 +17,13 @@ def test_every_model_has_a_line(capsys):
     assert by_name["BiT-R50x2"].split()[-2:] == ["-", "-"]  # A ResNet without weights.
 
 
+def test_a_pattern_lists_the_models_that_match_it(capsys):
+    assert main(["models", "ViT-B/*", "vit_tiny*"]) == 0
+    tables = capsys.readouterr().out.split("\n\n")
+    names = [[line.split()[0] for line in table.splitlines()[1:]] for table in tables]
+    assert names == [["ViT-B/8", "ViT-B/16", "ViT-B/32", "ViT-B/14"], ["ViT-Ti/16"]]
+
+
 def test_a_name_prints_its_config_and_its_weights(capsys):
     assert main(["models", "R50+ViT-L/32", "ViT-B/8"]) == 0
     hybrid, plain = capsys.readouterr().out.split("\n\n")

@@ -71,6 +71,7 @@ ROWS = [
     ("inspect {tiny} {tmp}/cat.png --num-pictures 0 --output {tmp}/out", "at least 1"),
     ("inspect {tiny} --output {colors}", "new or empty"),
     ("models ViT-B16", "ViT-B/16"),
+    ("models ViT-Z*", "A pattern must match a model"),
     ("models ViT-B/16 --image-size 8", "16x16 pixels"),
     ("predict {tiny} {tmp}/none.png", "existing file"),
     ("predict {tmp}/none {colors}", NO_FOLDER),

@@ -125,7 +125,8 @@ def what_would_pass(wrong: int, answered: int, max_error: float, confidence: flo
         f"That is {wrong / answered:.1%}; of as many new answers up to {share:.1%} may be wrong. "
     )
     if passing:
-        text += f"It would hold with at most {passing - 1} of {answered} wrong"
+        right = f"at most {passing - 1}" if passing > 1 else "none"
+        text += f"It would hold with {right} of {answered} wrong"
     else:
         least = least_answered(max_error, confidence)
         text += (

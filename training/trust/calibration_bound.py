@@ -280,7 +280,8 @@ def about_size(
     least = _with_choosing(math.ceil(least / max(accuracy, 1e-9)))
     return (
         f"{given}: it must refuse some to keep to {errors}, however many there are; to choose "
-        f"which, at least {least:,} {unit} are needed"
+        f"which, it needs at least {least:,} {unit}, and more unless the wrong answers are the "
+        "least sure"
     )
 
 

@@ -50,9 +50,10 @@ def run(tmp_path):
 
 TRAINING = (
     *("--image-size", "8", "--batch-size", "6", "--accumulate", "1", "--steps", "2"),
-    *("--evaluate-every", "1", "--validation", "0.25", "--augmentation", "none"),
+    *("--evaluate-every", "1", "--augmentation", "none"),
     "--no-jit-compile",
 )
+FINETUNE = ("--samples", "none", "--validation", "0.25")
 
 
 class Command:
@@ -109,7 +110,7 @@ def load_folder(output):
 def test_a_command_killed_at_any_operation_after_its_last_step_ends_the_same(
     job, exchange, run, tmp_path, tiny, colors
 ):
-    words = (job, "--data", colors, "--weights", tiny, "--samples", "none")
+    words = (job, "--data", colors, "--weights", tiny, *FINETUNE)
     if job == "pretrain":
         masked = ("--objective", "masked-patches", "--model", "ViT-Ti/16", "--image-size", "16")
         words = (job, "--data", colors, *masked)
@@ -133,7 +134,7 @@ def test_a_command_killed_at_any_operation_after_its_last_step_ends_the_same(
 
 
 def test_a_command_killed_as_it_writes_its_finished_folder_goes_on(run, tmp_path, tiny, colors):
-    words = ("finetune", "--data", colors, "--weights", tiny, "--samples", "none")
+    words = ("finetune", "--data", colors, "--weights", tiny, *FINETUNE)
     command = Command(run, tmp_path, words, tiny)
     for name, moment in (("written", "os.rename README.md"), ("renamed", "whole.partial ")):
         operation = max(place for place, what in enumerate(command.done) if moment in what) + 2

@@ -39,8 +39,14 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
 OPERATIONS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree")
 STEPS = 12
 SETTINGS = FineTuning(
-    steps=STEPS, batch_size=4, accumulate=1, warmup_steps=2, evaluate_every=2, ema_momentum=0.9
-)
+    steps=STEPS,
+    batch_size=4,
+    accumulate=1,
+    learning_rate=0.03,
+    warmup_steps=2,
+    evaluate_every=2,
+    ema_momentum=0.9,
+).resolve(STEPS * 4)
 
 
 def end_here():
@@ -109,7 +115,7 @@ def run(name, on_first_step):
         scores = np.array(trainer.model(images[0]))
         each = np.log(np.exp(scores).sum(-1)) - scores[np.arange(4), labels[0]]
         top_1 = np.mean(scores.argmax(-1) == labels[0])
-        return types.SimpleNamespace(score=float(top_1), loss=float(each.mean()))
+        return types.SimpleNamespace(score=float(top_1), loss=float(each.mean()), count=4)
 
     def batches():
         for step in range(start, STEPS):
