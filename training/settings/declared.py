@@ -222,7 +222,8 @@ class DeclaredSettings:
     )
     augmentation: str | None = setting(
         "inception_crop",
-        "augmentation of training images, a name of keras_vit.training.data.AUGMENTATIONS",
+        "augmentation of training images: inception_crop, resize_small_random_crop, padded_crop, "
+        "jitter, flip, none, or AugReg's light1, light2, medium1, medium2, strong1, strong2",
         unit="NAME",
         source="the official code",
         group="images",
@@ -338,7 +339,7 @@ class DeclaredSettings:
             lambda s: not s.accumulate or s.batch_size % s.accumulate == 0,
         ),
         Rule(
-            "epochs decide the steps, without steps",
+            "epochs or steps are given, not both",
             ("epochs", "steps"),
             lambda s: s.epochs is None or s.steps is None,
         ),

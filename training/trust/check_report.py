@@ -145,7 +145,7 @@ class CheckReport:
         note = ""
         if self.confused:
             first = ", between ".join(self.confused[:3])
-            more = f" and {len(self.confused) - 3} more pairs" if len(self.confused) > 3 else ""
+            more = f" and {len(self.confused) - 3} more" if len(self.confused) > 3 else ""
             note = f"wrong labels between {first}{more} cannot be seen: these features confuse them"
         if not doubted:
             return NamedFact("labels", "none stands out", note)

@@ -1,3 +1,6 @@
+import dataclasses
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -6,7 +9,8 @@ from scipy import stats
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data.augmentations import AUGMENTATIONS, AUGREG, MIXUP, View, augment, mixup
-from keras_vit.training.settings import FLIPS
+from keras_vit.training.settings import FLIPS, FineTuning
+from keras_vit.utils.fields import field_info
 from makers import encode
 
 SIZE = (20, 30)
@@ -35,6 +39,12 @@ NAMES = [*(name for name in AUGMENTATIONS if name not in AUGREG), "medium1"]
 def crops():
     """Inception crops of an image whose pixels hold their place."""
     return augmented("inception_crop", encode(coordinates(200, 200)), 400)
+
+
+def test_the_setting_names_each_augmentation():
+    (field,) = (field for field in dataclasses.fields(FineTuning) if field.name == "augmentation")
+    words = re.findall(r"\w+", field_info(field).help.partition(":")[2])
+    assert set(words) - {"or", "AugReg", "s"} == set(AUGMENTATIONS)
 
 
 @pytest.mark.parametrize("name", NAMES)
