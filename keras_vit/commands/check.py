@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import OR_CLASSIFIER
-from keras_vit.training.data.spec import DataSpec, check_output
+from keras_vit.training.data.spec import CHECKED, DataSpec, check_output
 from keras_vit.utils.fields import REQUIRED, flag_of, part, setting
 
 if TYPE_CHECKING:
@@ -109,6 +109,10 @@ class Check(Command):
         print(report)
         for path in report.written:
             print(f"written {path}")
+        for field in ("labels", "exclude"):
+            saved = pathlib.Path(self.output) / CHECKED[field]
+            if saved.is_file() and not getattr(self.data, field):
+                print(f"saved   {saved} is for finetune; --{field} {saved} checks with it")
         print(f"next    {self._next(len(report.names))}")
         exceeded = report.exceeded() if self.strict else []
         for line in exceeded:

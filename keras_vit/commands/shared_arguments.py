@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from keras_vit.configs import FEATURES
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.spec import DataSpec, check_tables
 from keras_vit.training.settings import UNKNOWN_FACTS, FineTuning, RunOptions, Settings
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
 from keras_vit.utils.files import named_disk_errors, output_place
@@ -204,15 +204,21 @@ def run_job(data: DataSpec, options: RunOptions, settings: Settings, *, dry_run:
         settings: The settings, whose class says what is trained.
         dry_run: Whether the plan is printed instead.
     """
-    from keras_vit.training.run.folder import clear_finished, is_finished
+    from keras_vit.training.run.folder import clear_finished, finished_record, unfinished_record
     from keras_vit.training.run.start import start
 
     output, command = os.fspath(options.output), options.command
-    starts_again = dry_run or options.overwrite
-    if not starts_again and is_finished(output, command, settings.command, resume=options.resume):
-        clear_finished(output_place(output))
-        print(f"finished {output}, by this command; --overwrite trains again")
-        return 0
+    if not (dry_run or options.overwrite):
+        finished = finished_record(output, command, settings.command, resume=options.resume)
+        begun = finished or unfinished_record(output)
+        if not options.resume and (finished or begun.command == command):
+            check_tables(begun, data, output)
+        if finished:
+            clear_finished(output_place(output))
+            print(
+                f"finished {output}, by this command; --overwrite trains again, as for new photos"
+            )
+            return 0
     started = start(data, options, settings)
     from keras_vit.training.run import finetune
 

@@ -1,6 +1,7 @@
 import csv
 import dataclasses
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -264,6 +265,20 @@ def test_split_csv_has_the_paths_of_the_data_and_keeps_groups_together(photos, t
     assert sum(map(len, source.splits.values())) == len(files)
 
 
+def test_the_next_command_takes_the_decisions_that_the_check_was_given(photos, tmp_path):
+    corrected, listed = ["path,label", "blue/wrong.png,red"], ["red/copy.png"]
+    options = {"weights": "cifar10", "labels": corrected, "exclude": listed}
+    output = tmp_path / "check"
+    check_photos(photos, output=output, **options)
+    spec = DataSpec(photos, checked=output)
+    assert (list(spec.labels), list(spec.exclude)) == (corrected, listed)
+    skipped = [pathlib.PurePath(path).name for path, _ in open_source(spec, verify=False).skipped]
+    assert skipped == ["broken.png"]
+    with pytest.raises(ValueError, match="exclude.txt, with other lines"):
+        check_photos(photos, output=output, **{**options, "exclude": ["red/5.png"]})
+    assert (output / "check.html").is_file()
+
+
 def test_the_next_command_takes_parts_groups_and_saved_decisions(
     report, photos, tmp_path, monkeypatch, capsys
 ):
@@ -272,7 +287,10 @@ def test_the_next_command_takes_parts_groups_and_saved_decisions(
     (folder / "exclude.txt").write_text("blue/0.png\n")
     monkeypatch.chdir(tmp_path)
     command_line.main(["check", str(photos), "--weights", "cifar10", "--folders", "classes"])
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next")]
+    printed = capsys.readouterr().out.splitlines()
+    saved = os.path.join("check", "exclude.txt")
+    assert f"saved   {saved} is for finetune; --exclude {saved} checks with it" in printed
+    (line,) = [line for line in printed if line.startswith("next")]
     program, *arguments = shlex.split(line.removeprefix("next"))
     assert program == "keras-vit"
     assert arguments[2:8] == ["--checked", "check", "--weights", "cifar10", "--folders", "classes"]

@@ -144,9 +144,31 @@ def test_the_command_of_a_run_that_has_ended_says_so_and_succeeds(ended, command
     before = (output / "model.keras").stat().st_mtime_ns
     again = command(*(["finetune", "--output", output, "--resume"] if resumes else arguments))
     assert (again.code, again.err) == (0, "")
-    assert again.out == f"finished {output}, by this command; --overwrite trains again\n"
+    assert (
+        again.out
+        == f"finished {output}, by this command; --overwrite trains again, as for new photos\n"
+    )
     assert (output / "model.keras").stat().st_mtime_ns == before
     assert not (output / STATES).exists()
+
+
+def test_the_command_of_a_run_is_refused_once_its_tables_have_other_lines(
+    command, refused, tiny, colors, tmp_path
+):
+    listed = tmp_path / "exclude.txt"
+    listed.write_text("train/red/0.png\n")
+    arguments = ["finetune", "--data", colors, "--weights", tiny, "--exclude", listed]
+    arguments += ["--output", tmp_path / "out", *FAST.split()]
+    assert command(*arguments).code == 0
+    assert command(*arguments).out.startswith("finished ")
+    listed.write_text("train/red/0.png\ntrain/red/1.png\n")
+    assert "begun with other exclude" in refused(*arguments)
+    (tmp_path / "out").rename(tmp_path / "out.partial")
+    record = json.loads((tmp_path / "out.partial" / "recipe.json").read_text())
+    (tmp_path / "out.partial" / UNFINISHED).parent.mkdir(exist_ok=True)
+    record["command"] = shlex.join(["keras-vit", *map(str, arguments)])
+    (tmp_path / "out.partial" / UNFINISHED).write_text(json.dumps(record))
+    assert "begun with other exclude" in refused(*arguments)
 
 
 @pytest.mark.parametrize("more", [["--steps", 7], ["--seed", 1]])

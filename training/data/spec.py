@@ -379,6 +379,27 @@ class DataSpec:
         return cls(**values)
 
 
+def check_tables(begun: RunRecord, data: DataSpec, output: str | os.PathLike) -> None:
+    """Raises ValueError if the tables of a repeated command are not those that its run began with.
+
+    Args:
+        begun: The run's record.
+        data: The data of the command now.
+        output: The folder of the run, for the message.
+    """
+    changed = [
+        name
+        for name in CHECKED
+        if name in begun.data and set(getattr(data, name)) - set(begun.data[name] or ())
+    ]
+    if changed:
+        raise ValueError(
+            "A command that is given again must have the tables that its run began with: "
+            "--overwrite trains with the new ones, another --output keeps both. "
+            f"Received: {os.fspath(output)}, begun with other {', '.join(changed)}"
+        )
+
+
 def spec_of_run(recipe: RunRecord, given: DataSpec) -> DataSpec | None:
     """Returns the data of a run with what it held out, or None for other data.
 

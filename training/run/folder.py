@@ -63,10 +63,13 @@ def unfinished_record(output: str | os.PathLike) -> RunRecord:
         return RunRecord()
 
 
-def is_finished(output: str | os.PathLike, command: str, job: str, *, resume: bool = False) -> bool:
-    """Returns whether a command has been run to its end: its output is a finished folder.
+def finished_record(
+    output: str | os.PathLike, command: str, job: str, *, resume: bool = False
+) -> RunRecord | None:
+    """Returns the record of a command that has been run to its end; None of any other.
 
-    Whoever starts a command again until it succeeds may be killed between the two.
+    Its output is then a finished folder. Whoever starts a command again until it succeeds may be
+    killed between the two.
 
     Args:
         output: The folder of the run.
@@ -76,13 +79,13 @@ def is_finished(output: str | os.PathLike, command: str, job: str, *, resume: bo
     """
     folder = output_place(output)
     if (partial_of(folder) / UNFINISHED).is_file() or not (folder / MODEL).is_file():
-        return False
+        return None
     try:
         record = RunRecord.from_json(read_json(folder / RECIPE))
     except (OSError, ValueError):
-        return False
+        return None
     is_same = record.hashes.get("command") == command_hash(command)
-    return record.job == job and (is_same or resume)
+    return record if record.job == job and (is_same or resume) else None
 
 
 def clear_finished(output: pathlib.Path) -> None:

@@ -14,8 +14,9 @@ from keras_vit.training.data import DataSpec, Examples
 from keras_vit.training.data.class_folders import NO_CLASS
 from keras_vit.training.data.image_files import NOT_UTF_8
 from keras_vit.training.data.parts import assign
-from keras_vit.training.data.spec import table_lines
+from keras_vit.training.data.spec import CHECKED, table_lines
 from keras_vit.utils.files import write_text
+from keras_vit.utils.text_files import read_lines
 
 from .check_report import CheckReport
 from .findings_page import cards_of, shown_images, write_cards
@@ -31,13 +32,27 @@ def write_check(
 ) -> tuple[pathlib.Path, ...]:
     """Writes check.html, findings.csv, split.csv and groups.csv, and returns their paths.
 
+    Labels and exclusions of the data are written too, as the page saves them: with all of it
+    `finetune --checked` trains on what was checked.
+
     Args:
         report: The findings.
         spec: The data.
         splits: The images by part, as they were checked.
         folder: The folder; made if it does not exist.
+
+    Raises:
+        ValueError: If the folder has other labels or exclusions than the data.
     """
     folder = pathlib.Path(folder)
+    decided = {folder / CHECKED["labels"]: spec.labels, folder / CHECKED["exclude"]: spec.exclude}
+    decided = {file: _text(lines) for file, lines in decided.items() if lines}
+    for file, text in decided.items():
+        if file.is_file() and read_lines(file) != text.splitlines():
+            raise ValueError(
+                "The output must have no other decisions than the data; give another --output. "
+                f"Received: {file}, with other lines"
+            )
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / name for name in ("check.html", "findings.csv", "split.csv", "groups.csv")]
     for older in files:  # Where the page is, all are of one check.
@@ -51,13 +66,19 @@ def write_check(
 
     page, table, split, groups = files
     _table(report, paths, unreadable).write_csv(table)
-    write_text(split, "".join(f"{line}\n" for line in _split_lines(report, paths, unreadable)))
+    write_text(split, _text(_split_lines(report, paths, unreadable)))
     group_of = {path: str(group) for path, group in zip(paths, report.groups.tolist(), strict=True)}
-    write_text(groups, "".join(f"{line}\n" for line in table_lines(group_of, "groups")))
+    write_text(groups, _text(table_lines(group_of, "groups")))
+    for file, text in decided.items():
+        write_text(file, text)
     cards = cards_of(report)
     images = shown_images(cards, report, splits, paths)
     write_cards(page, f"Check of {spec.name}", report.report(), images, cards, report.class_names)
-    return page, table, split, groups
+    return page, table, split, groups, *decided
+
+
+def _text(lines):
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _table(report, paths, unreadable):
