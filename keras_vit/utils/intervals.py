@@ -22,11 +22,11 @@ def exact_interval(count: float, total: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def wilson_interval(count: int, total: int) -> tuple[float, float]:
+def wilson_interval(count: float, total: float) -> tuple[float, float]:
     """Returns the 95% interval of a share by Wilson (1927).
 
     Args:
-        count: The successes.
+        count: The successes; no whole number where `total` is what dependent trials are worth.
         total: The trials, at least 1.
     """
     z, share = statistics.NormalDist().inv_cdf(_QUANTILE), count / total

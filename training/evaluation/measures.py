@@ -32,7 +32,7 @@ def accuracy_text(accuracy: float, images: int) -> str:
         accuracy: The share of images with the right answer.
         images: The images, at least 1.
     """
-    low, high = wilson_interval(round(accuracy * images), images)
+    low, high = wilson_interval(accuracy * images, images)
     digits = 1 if high - low >= 0.01 else 2
     share, least, most = (f"{100 * value:.{digits}f}" for value in (accuracy, low, high))
     return f"{share}% ({least} to {most})"

@@ -62,7 +62,7 @@ def expected_accuracy(right: np.ndarray, groups: np.ndarray) -> tuple[float, flo
         groups: Group of each image, int from 0 `(N,)`.
     """
     mean, count = float(right.mean()), independent_images(right, groups)
-    return mean, *wilson_interval(round(mean * count), count)
+    return mean, *wilson_interval(mean * count, count)
 
 
 def is_exceeded(reference: Reference, accuracy: float, low: float) -> bool:
@@ -77,7 +77,7 @@ def is_exceeded(reference: Reference, accuracy: float, low: float) -> bool:
     """
     high, count = reference.accuracy, reference.images
     if count:
-        _, high = wilson_interval(round(reference.accuracy * count), count)
+        _, high = wilson_interval(reference.accuracy * count, count)
     difference = accuracy - reference.accuracy
     return difference > math.hypot(accuracy - low, high - reference.accuracy)
 

@@ -94,7 +94,7 @@ def calibration_section(
     """
     rows = calibration.table.rows
     bins = [(count, sure, right) for _, _, count, sure, right in rows if count]
-    intervals = [wilson_interval(round(count * accuracy), count) for count, _, accuracy in bins]
+    intervals = [wilson_interval(count * accuracy, count) for count, _, accuracy in bins]
     title, parts = "Calibration", [calibration_chart(bins, intervals, _MIN_IMAGES)]
     text = (
         "Each dot is of photos whose answers have about the same probability, with the 95% "

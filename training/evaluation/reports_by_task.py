@@ -62,7 +62,7 @@ class ClassificationReport(EvaluationReport):
     @property
     def interval(self) -> tuple[float, float]:
         """The 95% interval of the top-1 accuracy."""
-        return wilson_interval(round(self.top_1 * self.independent), self.independent)
+        return wilson_interval(self.top_1 * self.independent, self.independent)
 
     @property
     def score(self) -> float:
@@ -101,7 +101,7 @@ class ClassificationReport(EvaluationReport):
         if self.run_test is None:
             return ""
         name, before, images = self.run_test
-        low_before, _ = wilson_interval(round(before * images), images)
+        low_before, _ = wilson_interval(before * images, images)
         verdict = "not shown to differ"
         if is_exceeded(Reference("here", self.score, self.independent), before, low_before):
             verdict = "clearly lower"

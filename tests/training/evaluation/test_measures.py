@@ -63,6 +63,10 @@ def test_the_exact_interval_is_that_of_clopper_and_pearson():
     assert exact_interval(10, 10)[1] == 1
 
 
+def test_the_interval_is_of_the_printed_accuracy_where_images_depend_on_each_other():
+    assert accuracy_text(61 / 86, 84) == "70.9% (60.5 to 79.6)"  # No whole number of 84.
+
+
 def test_the_interval_of_a_share_is_that_of_wilson():
     right, count, z = 45, 50, 1.959964
     centre = (right + z * z / 2) / (count + z * z)

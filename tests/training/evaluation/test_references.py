@@ -29,7 +29,7 @@ def test_the_most_frequent_class_is_named_with_its_share():
         (
             0.65,
             48,
-            "not shown to be better than a: 60.0% (46.3 to 73.0), of too few images to tell",
+            "not shown to be better than a: 60.0% (45.9 to 72.6), of too few images to tell",
         ),
     ],
 )
