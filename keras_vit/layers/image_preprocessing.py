@@ -43,7 +43,7 @@ class ImagePreprocessing(keras.layers.Layer):
 
     Example:
     >>> layer = ImagePreprocessing((32, 32))
-    >>> layer(np.zeros((2, 48, 64, 3), "uint8")).shape
+    >>> tuple(layer(np.zeros((2, 48, 64, 3), "uint8")).shape)
     (2, 32, 32, 3)
     """
 

@@ -120,8 +120,15 @@ def image_datasets(
         ValueError: As `open_source`.
 
     Example:
-    >>> train, validation, test = datasets = image_datasets("photos", image_size=(64, 64))
-    >>> model.fit(train, validation_data=validation, epochs=3)
+    >>> train, validation, test = datasets = image_datasets("photos", image_size=(32, 32))
+    >>> model = keras_vit.build(
+    ...     "ViT-Mini/4",
+    ...     weights="vit_mini4_cifar10",
+    ...     classes=len(datasets.class_names),
+    ...     include_preprocessing=True,
+    ... )
+    >>> model.compile("sgd", "sparse_categorical_crossentropy")
+    >>> history = model.fit(train, validation_data=validation, epochs=3)
     >>> print(datasets.evaluate(model))
     """
     spec = data_spec(photos)

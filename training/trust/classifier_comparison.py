@@ -119,8 +119,7 @@ def compare_classifiers(
 
     Example:
     >>> comparison = compare_classifiers("runs/old", "runs/new", "photos", gate="top_1 > -0.5")
-    >>> comparison.exit_code
-    0
+    >>> holds = comparison.exit_code == 0
     """
     gates, spec = parse_gates(gate), data_spec(data, options)
     if output is not None:
