@@ -111,9 +111,10 @@ def corrected_files(
         else:
             reading.skipped.append((printable(file.path), NO_PART))
     if wrong:
+        advice = f"; {spec.checked} is of other photos: run keras-vit check again"
         raise ValueError(
             f"The table of --split (split=) must have a part ({', '.join(PARTS)}) of every image. "
-            f"Received: {first_names(wrong, 3)}"
+            f"Received: {first_names(wrong, 3)}{advice if spec.checked else ''}"
         )
     return corrected
 

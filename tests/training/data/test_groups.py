@@ -7,6 +7,7 @@ from keras_vit.training.data import by_path, open_source
 from keras_vit.training.data.by_path import group_of
 from keras_vit.training.data.parts import assign, class_groups, groups_of
 from keras_vit.training.data.spec import DataSpec
+from makers import write_classes
 
 
 def random_case(seed, count=600, classes=5, multi_label=False):
@@ -211,6 +212,14 @@ def test_the_folder_of_a_check_gives_parts_groups_and_saved_decisions(make_folde
     assert (
         "split.csv, groups.csv, exclude.txt; no labels.csv: check.html saves" in spec.checked_line
     )
+
+
+def test_a_check_of_fewer_photos_asks_for_a_new_one(tmp_path):
+    write_classes(tmp_path / "photos", 2)
+    (tmp_path / "check").mkdir()
+    write_table(tmp_path / "check" / "split.csv", ["path,split", "red/0.png,train"])
+    with pytest.raises(ValueError, match="is of other photos: run keras-vit check again"):
+        open_source(DataSpec(tmp_path / "photos", checked=str(tmp_path / "check")))
 
 
 def test_a_folder_without_a_check_is_refused(tmp_path):
