@@ -303,9 +303,10 @@ def finetune(
         dropout_rate: share of units dropped (default: 0.0)
         stochastic_depth_rate: share of examples that skip a part of the last block, fewer
             the blocks before it; 0.1 in AugReg (default: 0.0)
-        augmentation: augmentation of training images, a name of
-            keras_vit.training.data.AUGMENTATIONS (default: none with fewer than 20,000
-            images, else inception_crop)
+        augmentation: augmentation of training images: inception_crop,
+            resize_small_random_crop, padded_crop, jitter, flip, none, or AugReg's light1,
+            light2, medium1, medium2, strong1, strong2 (default: none with fewer than
+            20,000 images, else inception_crop)
         flip: how training images are flipped at random, with every augmentation: never
             where left and right differ (text, shoes), both where no side is the upper one
             (cells, aerial images) (default: horizontal, but never with the augmentations
@@ -565,9 +566,10 @@ def sweep(
         dropout_rate: share of units dropped (default: 0.0)
         stochastic_depth_rate: share of examples that skip a part of the last block, fewer
             the blocks before it; 0.1 in AugReg (default: 0.0)
-        augmentation: augmentation of training images, a name of
-            keras_vit.training.data.AUGMENTATIONS (default: none with fewer than 20,000
-            images, else inception_crop)
+        augmentation: augmentation of training images: inception_crop,
+            resize_small_random_crop, padded_crop, jitter, flip, none, or AugReg's light1,
+            light2, medium1, medium2, strong1, strong2 (default: none with fewer than
+            20,000 images, else inception_crop)
         flip: how training images are flipped at random, with every augmentation: never
             where left and right differ (text, shoes), both where no side is the upper one
             (cells, aerial images) (default: horizontal, but never with the augmentations
@@ -823,8 +825,9 @@ def pretrain(
         dropout_rate: share of units dropped (default: 0.1)
         stochastic_depth_rate: share of examples that skip a part of the last block, fewer
             the blocks before it; 0.1 in AugReg (default: 0.0)
-        augmentation: augmentation of training images, a name of
-            keras_vit.training.data.AUGMENTATIONS (default: 'inception_crop')
+        augmentation: augmentation of training images: inception_crop,
+            resize_small_random_crop, padded_crop, jitter, flip, none, or AugReg's light1,
+            light2, medium1, medium2, strong1, strong2 (default: 'inception_crop')
         flip: how training images are flipped at random, with every augmentation: never
             where left and right differ (text, shoes), both where no side is the upper one
             (cells, aerial images) (default: horizontal, but never with the augmentations
