@@ -156,12 +156,13 @@ def test_the_command_of_a_run_is_refused_once_its_tables_have_other_lines(
     command, refused, tiny, colors, tmp_path
 ):
     listed = tmp_path / "exclude.txt"
-    listed.write_text("train/red/0.png\n")
+    whole = f"{colors}/train/red/0.png\n"  # The record has it without its folders.
+    listed.write_text(whole)
     arguments = ["finetune", "--data", colors, "--weights", tiny, "--exclude", listed]
     arguments += ["--output", tmp_path / "out", *FAST.split()]
     assert command(*arguments).code == 0
     assert command(*arguments).out.startswith("finished ")
-    listed.write_text("train/red/0.png\ntrain/red/1.png\n")
+    listed.write_text(f"{whole}train/red/1.png\n")
     assert "begun with other exclude" in refused(*arguments)
     (tmp_path / "out").rename(tmp_path / "out.partial")
     record = json.loads((tmp_path / "out.partial" / "recipe.json").read_text())

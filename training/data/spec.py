@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.description.class_labels import TASKS, composed
 from keras_vit.description.run_record import RunRecord
-from keras_vit.description.without_paths import LEFT_OUT, is_place
+from keras_vit.description.without_paths import LEFT_OUT, is_place, without_paths
 from keras_vit.utils.fields import (
     SEED,
     SHARE,
@@ -387,11 +387,9 @@ def check_tables(begun: RunRecord, data: DataSpec, output: str | os.PathLike) ->
         data: The data of the command now.
         output: The folder of the run, for the message.
     """
-    changed = [
-        name
-        for name in CHECKED
-        if name in begun.data and set(getattr(data, name)) - set(begun.data[name] or ())
-    ]
+    # A finished run has its tables without the folders of this machine.
+    was, now = (without_paths({"data": each})["data"] for each in (begun.data, data.to_json()))
+    changed = [name for name in CHECKED if name in was and set(now[name]) - set(was[name] or ())]
     if changed:
         raise ValueError(
             "A command that is given again must have the tables that its run began with: "
